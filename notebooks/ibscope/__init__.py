@@ -49,6 +49,10 @@ class Profile:
         if version != FORMAT_VERSION:
             known = f"this package reads version {FORMAT_VERSION}"
             raise ValueError(f"{place}: format version {version}; {known}; install the package of the program's release")
+        shares = [source["share"] for source in self.document["inputs"] if source.get("share")]
+        if shares:
+            share = f"{shares[0]['number']}/{shares[0]['of']}"
+            raise ValueError(f"{place}: it has share {share} of the connections; merge all shares with `ibscope merge`")
 
     @property
     def origin_ns(self):

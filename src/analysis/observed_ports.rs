@@ -72,6 +72,7 @@ mod tests {
             clock: None,
             interrupted: false,
             ends_early: false,
+            share: None,
             coverage: Coverage { first_time_ns: Some(first), last_time_ns: Some(last), ..Coverage::default() },
         };
         Profile { connections, inputs: inputs.iter().map(input).collect(), ..Profile::default() }

@@ -4,8 +4,10 @@ use super::common::arguments::InputArgs;
 use super::common::choices::Color;
 use super::common::manifest::ManifestFile;
 use super::common::parse::{bin_ns, positive};
+use super::common::usage::UsageError;
 use super::common::{files, input, output};
 use super::diagnose::summary_with_findings;
+use crate::model::{ConnectionShare, count_of};
 use crate::pipeline::{self, AnalysisMeasures};
 use crate::render::text;
 use crate::scratch::signals::{self, StopSignal};
@@ -59,6 +61,10 @@ pub(super) struct AnalyzeArgs {
     /// Write a partial profile for `merge`; accept a capture without InfiniBand packets
     #[arg(long, requires = "output", conflicts_with_all = ["from", "to", "streams"])]
     pub(super) partial: bool,
+    /// Analyze share K of N of the connections only, for example 3/16, so that N tasks analyze one capture
+    /// together; `merge` needs all shares
+    #[arg(long, value_name = "K/N", requires = "partial")]
+    pub(super) share: Option<ConnectionShare>,
     /// Read clock corrections from a file that `merge --clocks` wrote
     #[arg(long, value_name = "FILE", requires = "partial")]
     pub(super) clocks: Option<PathBuf>,
@@ -75,12 +81,16 @@ pub(super) fn run(args: &AnalyzeArgs) -> anyhow::Result<ExitCode> {
 /// Like [`run`]. Without `stop`, a signal ends the process, and no profile is written.
 pub(super) fn run_until(args: &AnalyzeArgs, stop: Option<&StopSignal>) -> anyhow::Result<ExitCode> {
     input::check_captures("analyze", &args.inputs)?;
+    if args.share.is_some() && args.inputs.len() > 1 {
+        return Err(UsageError("--share applies to one capture: analyze each capture on its own").into());
+    }
     let mut files = input::files(&args.inputs, &args.reading);
     files.extend(args.clocks.as_deref());
     let writer = args.output.as_deref().map(|place| pipeline::ProfileWriter::create(place, &files)).transpose()?;
     let mut options = input::options_of(&args.inputs, &args.reading, args.inputs.len() > 1 || args.partial)?;
     options.clocks.found = files::clocks(args.clocks.as_deref())?;
     options.keep_parts = args.partial;
+    options.share = args.share;
     options.bin_ns = Some(args.bin);
     options.limits.max_cells = args.max_cells;
     options.measures = AnalysisMeasures {
@@ -106,11 +116,15 @@ pub(super) fn run_until(args: &AnalyzeArgs, stop: Option<&StopSignal>) -> anyhow
         writer.finish(&profile)?;
     }
     let style = output::style(args.color);
-    // A part of a capture shows neither all ports nor all packets.
-    let summary = if args.partial {
-        text::summary(&profile, &style)
-    } else {
-        summary_with_findings(&profile, &style, &args.inputs)
+    let summary = match args.share {
+        // The profile has no tables.
+        Some(share) => format!(
+            "share {share}: {} read; `ibscope merge` makes the profile from all shares\n",
+            count_of(profile.coverage.records, "record")
+        ),
+        // A part of a capture shows neither all ports nor all packets.
+        None if args.partial => text::summary(&profile, &style),
+        None => summary_with_findings(&profile, &style, &args.inputs),
     };
     output::results(|out| out.write_all(summary.as_bytes()))?;
     if let Some(place) = &args.output {

@@ -53,11 +53,9 @@ impl ShardDealer {
         let room = batch_bytes / 64 / shards.len().max(1);
         // The lists were used before, by a batch that probably had as many connections.
         let connections = shards.iter().map(|packets| packets.keys.len()).sum::<usize>().max(FIRST_ROOM);
-        for Packets { keys, paths, records } in &mut shards {
-            keys.clear();
-            paths.clear();
-            records.clear();
-            records.reserve(room);
+        for packets in &mut shards {
+            packets.clear();
+            packets.records.reserve(room);
         }
         Self {
             recent: Box::new([0; RECENT_SLOTS]),

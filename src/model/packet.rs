@@ -245,6 +245,13 @@ pub struct Packets {
 }
 
 impl Packets {
+    /// Removes all packets, and keeps the room for others.
+    pub fn clear(&mut self) {
+        self.keys.clear();
+        self.paths.clear();
+        self.records.clear();
+    }
+
     /// The packets with their connections.
     pub fn iter(&self) -> impl Iterator<Item = PacketRef<'_>> {
         // Every slot is the index of a key.

@@ -4,7 +4,7 @@ use super::RdmaSums;
 use super::column::column_values;
 use super::paths::ConnectionPaths;
 use super::{
-    BinCongestion, ClockRow, ConnectionClass, ConnectionKey, Coverage, Health, Histogram, PackedRows,
+    BinCongestion, ClockRow, ConnectionClass, ConnectionKey, ConnectionShare, Coverage, Health, Histogram, PackedRows,
     SampledConnection, Sampling, SizeCategory, SizeClass, SizeSums, StorageRow, StreamSums, TimingKey, TrafficKind,
     Trust,
 };
@@ -118,6 +118,9 @@ pub struct Input {
     /// interrupted.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub ends_early: bool,
+    /// The share of its connections that was analyzed; `None` for all.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub share: Option<ConnectionShare>,
     /// Counts over this input only.
     pub coverage: Coverage,
 }

@@ -370,6 +370,7 @@ mod tests {
             clock: None,
             interrupted: false,
             ends_early: false,
+            share: None,
             coverage: crate::model::Coverage::default(),
         };
         for (unclear, more) in [(MAX_NOTES, None), (MAX_NOTES + 1, Some("the clocks of 1 more pair of inputs"))] {

@@ -19,8 +19,8 @@ use crate::flow::{self, Depth, Events, Tracker, UnionInput, UnionLedgers};
 use crate::input::{Capture, Ending, Feed, FeedTask};
 use crate::model::profile::{CmRow, Input};
 use crate::model::{
-    ConnectionEnd, ConnectionKey, Coverage, LiveSums, MirrorSequences, PacketRef, Packets, Sample, TimestampStats,
-    TrafficKind,
+    ConnectionEnd, ConnectionKey, ConnectionShare, Coverage, LiveSums, MirrorSequences, PacketRef, Packets, Sample,
+    TimestampStats, TrafficKind,
 };
 use crate::reduce::{self, Accumulator, TransitSample};
 use ibscope_parsers::PathFields;
@@ -109,6 +109,7 @@ pub(super) fn input(path: &Path, format: &str) -> Input {
         clock: None,
         interrupted: false,
         ends_early: false,
+        share: None,
         coverage: Coverage::default(),
     }
 }
@@ -126,6 +127,8 @@ pub(super) struct Analysis {
     current_inputs: Vec<usize>,
     bounds: MemoryBounds,
     max_connections: usize,
+    /// The share of the connections that is tracked; `None` for all.
+    share: Option<ConnectionShare>,
     /// Packet sample of a single input, by which `merge` compares its clock with others.
     pub(super) sample: Option<PacketSample>,
     buffers: BufferPool,
@@ -196,6 +199,7 @@ impl Analysis {
             current_inputs: (0..inputs).collect(),
             bounds: MemoryBounds::new(options),
             max_connections: options.limits.max_connections,
+            share: options.share,
             sample: None,
             buffers: BufferPool::default(),
         }
@@ -223,11 +227,15 @@ impl Analysis {
         options: &DecodeOptions,
         feed: &mut Feed,
     ) {
-        let (samples, buffers) = (self.sample.take(), std::mem::take(&mut self.buffers));
+        let (samples, buffers, share) = (self.sample.take(), std::mem::take(&mut self.buffers), self.share);
         let decode = |batch| {
-            let decoded = decode::decode(batch, options, buffers.take());
+            let mut decoded = decode::decode(batch, options, buffers.take());
             let candidates =
                 samples.as_ref().map(|samples| samples.candidates(decoded.shards.iter().flat_map(Packets::iter)));
+            if let Some(share) = share {
+                let shards = decoded.shards.iter_mut().enumerate();
+                shards.filter(|(shard, _)| !share.has_shard(*shard)).for_each(|(_, packets)| packets.clear());
+            }
             (decoded, candidates)
         };
         let digest = |feed: &mut Feed| feed.digest(decoded.iter().map(|decoded| &decoded.batch));

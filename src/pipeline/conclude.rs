@@ -41,6 +41,9 @@ pub(super) fn conclude(
     transits: Vec<Transits>,
     options: &AnalysisOptions,
 ) -> Result<AnalysisResult, PipelineError> {
+    if options.share.is_some() {
+        return Ok(without_tables(&readout, inputs, &notes, options));
+    }
     let Readout { inputs: readouts, unions, bounds } = readout;
     notes.extend(inputs.iter_mut().zip(&readouts).filter_map(|(input, readout)| count_records(input, readout)));
     let (mut combined, mut rest) = combine(readouts, unions, transits);
@@ -70,6 +73,23 @@ pub(super) fn conclude(
     profile.cm = rest.cm;
     fill_profile(&mut profile, combined, &identified, &paired, options);
     Ok(AnalysisResult { profile, detection: identified.detection, spills })
+}
+
+/// The result of a share of the connections: the counts of records, and no tables, because the pairs of
+/// other shares would look as if they had no traffic.
+fn without_tables(
+    readout: &Readout,
+    mut inputs: Vec<Input>,
+    notes: &[String],
+    options: &AnalysisOptions,
+) -> AnalysisResult {
+    let mut coverage = Coverage::default();
+    for (input, readout) in inputs.iter_mut().zip(&readout.inputs) {
+        input.coverage = readout.coverage.clone();
+        coverage.merge(&input.coverage);
+    }
+    let profile = empty_profile(inputs, coverage, notes, &readout.bounds, options);
+    AnalysisResult { profile, detection: Detection::default(), spills: Vec::new() }
 }
 
 /// Data of the shards of all inputs, without the sums of their connections.

@@ -18,7 +18,7 @@ use super::readout::{InputReadout, Readout};
 use super::{AnalysisOptions, EndpointInfo, PipelineError, pool};
 use crate::align::Alignment;
 use crate::model::profile::{Input, RankRow};
-use crate::model::{Clock, Profile, count_of};
+use crate::model::{Clock, ConnectionShare, Profile, count_of, ranges};
 use crate::profile::{self, ProfileError};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,6 +58,19 @@ pub enum MergeError {
         first: PathBuf,
         /// Second profile.
         second: PathBuf,
+    },
+    /// Some shares of a capture are missing.
+    #[error(
+        "{capture}: {} of its {of} shares are missing: {}; analyze them with --share NUMBER/{of}, then merge all shares",
+        missing.len(), ranges(missing.iter().copied())
+    )]
+    MissingShares {
+        /// Name of the capture.
+        capture: String,
+        /// Numbers of the missing shares.
+        missing: Vec<u32>,
+        /// The number of shares.
+        of: u32,
     },
     /// Two profiles give an endpoint different names or leaf switches.
     #[error("endpoint {endpoint} is {one} in one profile and {other} in another; name it with --hosts")]
@@ -127,6 +140,7 @@ fn load(places: &[PathBuf]) -> Result<LoadedProfiles, MergeError> {
         parts.extend(own.into_iter().map(|part| (index, part)));
     }
     parts.sort_by(|(_, a), (_, b)| input_order(&a.input).cmp(&input_order(&b.input)));
+    let parts = join_shares(parts, places)?;
     let is_same = |a: &Input, b: &Input| input_order(a) == input_order(b) && a.coverage.records > 0;
     let mut pairs = parts.iter().zip(parts.iter().skip(1));
     if let Some(((one, part), (other, _))) = pairs.find(|(a, b)| is_same(&a.1.input, &b.1.input)) {
@@ -138,6 +152,52 @@ fn load(places: &[PathBuf]) -> Result<LoadedProfiles, MergeError> {
         let records = 0;
         PipelineError::NoInfiniband { records, found: String::new(), advice: "give at least one profile" }.into()
     })
+}
+
+/// Joins the shares of each capture into one part. `parts` are sorted by [`input_order`], and have the
+/// index of their profile. Fails if shares of a capture are missing, or do not belong together.
+fn join_shares(parts: Vec<(usize, InputPart)>, places: &[PathBuf]) -> Result<Vec<(usize, InputPart)>, MergeError> {
+    let mut joined: Vec<(usize, InputPart)> = Vec::with_capacity(parts.len());
+    let mut parts = parts.into_iter().peekable();
+    while let Some((place, mut whole)) = parts.next() {
+        if let Some(share) = whole.input.share.take() {
+            let mut held = vec![share.number];
+            let is_next = |(_, next): &(usize, InputPart)| input_order(&next.input) == input_order(&whole.input);
+            let others: Vec<(usize, InputPart)> = std::iter::from_fn(|| parts.next_if(is_next)).collect();
+            for (other, part) in others {
+                let (first, second) = (places[place].clone(), places[other].clone());
+                match part.input.share {
+                    Some(own) if own.of == share.of && !held.contains(&own.number) => {
+                        if part.rest.clock != whole.rest.clock {
+                            return Err(MergeError::DifferentSettings { first, second, what: "clocks" });
+                        }
+                        held.push(own.number);
+                        add_share(&mut whole, part, own);
+                    }
+                    Some(own) if own.of != share.of => {
+                        return Err(MergeError::DifferentSettings { first, second, what: "--share" });
+                    }
+                    _ => {
+                        return Err(MergeError::DuplicateCapture { capture: part.input.name, first, second });
+                    }
+                }
+            }
+            let missing: Vec<u32> = (1..=share.of).filter(|number| !held.contains(number)).collect();
+            if !missing.is_empty() {
+                return Err(MergeError::MissingShares { capture: whole.input.name, missing, of: share.of });
+            }
+        }
+        joined.push((place, whole));
+    }
+    Ok(joined)
+}
+
+/// Adds a share of a capture to others. Every share has read the whole capture, so they differ in their
+/// shards, and in the packets beyond the limit of connections.
+fn add_share(whole: &mut InputPart, part: InputPart, share: ConnectionShare) {
+    whole.input.coverage.untracked_packets += part.input.coverage.untracked_packets;
+    let shards = whole.shards.iter_mut().zip(part.shards).enumerate();
+    shards.filter(|(shard, _)| share.has_shard(*shard)).for_each(|(_, (own, of_share))| *own = of_share);
 }
 
 /// Identity of an input, and the sort order of inputs in a merged profile.

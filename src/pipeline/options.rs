@@ -1,7 +1,7 @@
 //! The options of an analysis, in groups.
 
-use crate::model::Clock;
 use crate::model::profile::RankRow;
+use crate::model::{Clock, ConnectionShare};
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -48,6 +48,9 @@ pub struct AnalysisOptions {
     pub sampled: Option<u32>,
     /// Keep the data that [`merge`](super::merge()) needs. Needs whole captures: no window.
     pub keep_parts: bool,
+    /// Analyze this share of the connections only; `None` for all. Needs `keep_parts` and one capture:
+    /// the profile has the data for [`merge`](super::merge()) and no tables.
+    pub share: Option<ConnectionShare>,
     /// Set by another thread to end the analysis early; the result covers the packets read until
     /// then.
     pub stop: Option<Arc<AtomicBool>>,
@@ -68,6 +71,7 @@ impl Default for AnalysisOptions {
             streams: BTreeMap::new(),
             sampled: None,
             keep_parts: false,
+            share: None,
             stop: None,
         }
     }

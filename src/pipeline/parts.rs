@@ -14,8 +14,8 @@
 use super::readout::{Readout, SHARDS, ShardReadout};
 use super::{AnalysisMeasures, AnalysisOptions, EndpointInfo, PipelineError};
 use crate::align::PacketSample;
-use crate::model::Clock;
 use crate::model::profile::{Input, RankRow};
+use crate::model::{Clock, ConnectionShare};
 use crate::reduce::TimeSeriesKind;
 use ibscope_parsers::Endpoint;
 use rayon::prelude::*;
@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: [u8; 8] = *b"ibsparts";
-const VERSION: u32 = 13;
+const VERSION: u32 = 14;
 /// Higher levels compress such numbers no better and take several times as long.
 const ZSTD_LEVEL: i32 = 2;
 /// Largest ratio of compression. A larger ratio in a file means damage, and no memory is reserved
@@ -248,7 +248,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<(PartsHeader, Vec<InputPart>), PartsE
 
 /// Checks the bounds of a header.
 fn checked_header(head: PartsHeader) -> Result<PartsHeader, PartsError> {
-    let is_possible = head.inputs.len() <= MAX_INPUTS && head.settings.bin_ns.is_none_or(|bin_ns| bin_ns > 0);
+    let is_possible = head.inputs.len() <= MAX_INPUTS
+        && head.settings.bin_ns.is_none_or(|bin_ns| bin_ns > 0)
+        && head.inputs.iter().all(|input| input.share.is_none_or(ConnectionShare::is_sound));
     if is_possible { Ok(head) } else { Err(INVALID_VALUES) }
 }
 

@@ -8,14 +8,16 @@ use super::bounds::MemoryBounds;
 use super::spill::Spill;
 use crate::align::LookAlikes;
 use crate::model::profile::CmRow;
-use crate::model::{ConnectionEnd, ConnectionKey, Coverage, CtsQueue, MpiConnectionMessage, Sample, WorkerWireup};
+use crate::model::{
+    ConnectionEnd, ConnectionKey, ConnectionShare, Coverage, CtsQueue, MpiConnectionMessage, Sample, WorkerWireup,
+};
 use crate::reduce::{Accumulator, PartialSums, TransitSample};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// Shards of each input, by pair of endpoints. More than cores, so that uneven shards balance;
 /// results do not depend on the number.
-pub(super) const SHARDS: usize = 32;
+pub(super) const SHARDS: usize = ConnectionShare::MAX as usize;
 /// MPI messages that all inputs together remember, about 50 bytes each, to find messages that two
 /// inputs observed; and the minimum per input and shard. The pairs of a job of a few nodes lie in a
 /// few shards; this is enough for all messages of such a job.

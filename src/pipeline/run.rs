@@ -60,7 +60,8 @@ pub(super) fn run(
         };
     let decode = DecodeOptions { new_from_bytes, ..decode_options(&captures, options, aligned.clocks.clone()) };
     let window_ns = (decode.from_ns, decode.to_ns);
-    let mut inputs: Vec<Input> = captures.iter().map(describe).collect();
+    let mut inputs: Vec<Input> =
+        captures.iter().map(|capture| Input { share: options.share, ..describe(capture) }).collect();
     for (input, row) in inputs.iter_mut().zip(&aligned.rows) {
         input.clock.clone_from(row);
     }

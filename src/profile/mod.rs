@@ -46,9 +46,9 @@ mod tables;
 pub use dataset::DatasetWriter;
 pub use messages::MessageWriter;
 
-use crate::model::Profile;
 use crate::model::column::TableDescription;
 use crate::model::table::Table;
+use crate::model::{ConnectionShare, Profile};
 use crate::scratch::{self, Scratch};
 use document::{ProfileDocument, TableDigest};
 use latencies::HistogramRow;
@@ -205,6 +205,17 @@ pub enum ProfileError {
     NoParts {
         /// The profile.
         path: PathBuf,
+    },
+    /// The profile has a share of the connections only.
+    #[error(
+        "{}: it has share {share} of the connections of its capture; merge all shares with `ibscope merge`, and read the result",
+        path.display()
+    )]
+    Share {
+        /// The profile.
+        path: PathBuf,
+        /// The share.
+        share: ConnectionShare,
     },
     /// A table contains an invalid value.
     #[error("{}: row {row}: {what}; the profile is damaged: analyze the captures again", path.display())]
@@ -518,6 +529,9 @@ impl OpenFile {
 /// Reads a profile.
 pub fn read(place: &Path) -> Result<Profile, ProfileError> {
     let (mut profile, digests) = read_document(place)?;
+    if let Some(share) = profile.inputs.iter().find_map(|input| input.share) {
+        return Err(ProfileError::Share { path: place.to_owned(), share });
+    }
     let table = |name: &str| read_file(place, name, &digests);
     let (path, bytes) = table(CONNECTIONS)?;
     profile.connections = tables::read_connections(&path, bytes)?;

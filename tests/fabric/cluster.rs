@@ -1,5 +1,5 @@
-//! Captures that are analyzed on the cluster: `slurm-analyze` submits to a real Slurm, tasks fail
-//! and run again, and the merge reports missing parts and then merges all.
+//! Captures that are analyzed on the cluster: `slurm-analyze` submits to a real Slurm two tasks for each
+//! capture, tasks fail and run again, and the merge reports missing parts and then merges all.
 
 use crate::analysis::by_rank;
 use crate::container::until;
@@ -12,11 +12,12 @@ use std::time::Duration;
 
 /// A recorded run of four ranks on four nodes, with no other messages on the wire.
 const RUN: &str = "runs/ompi-rc-notrace-mixed-4x1";
-/// Its second capture.
+/// Its second capture, and the tasks that share it.
 const BROKEN: &str = "node2.pcap.zst";
+const BROKEN_TASKS: [usize; 2] = [2, 3];
 
-/// One capture is damaged at first: its task fails, the others succeed, and the merge names the
-/// missing one. When it is submitted again with the whole capture, one task has work to do, and the
+/// One capture is damaged at first: its tasks fail, the others succeed, and the merge names the
+/// missing one. When it is submitted again with the whole capture, two tasks have work to do, and the
 /// merge gives the same profile as one analysis of all captures. A task that Slurm runs again finds
 /// nothing to do.
 pub(crate) fn captures_are_analyzed_by_an_array_of_tasks() {
@@ -35,17 +36,20 @@ pub(crate) fn captures_are_analyzed_by_an_array_of_tasks() {
     let (_, merge) = submit(&lab, &folder, &captures);
     assert_eq!(lab.ended(merge), ("FAILED".to_owned(), "1:0".to_owned()), "{}", log(&lab, "merge"));
     let log_text = log(&lab, "merge");
-    assert!(log_text.contains("1 of 4 captures are not analyzed") && log_text.contains(BROKEN), "{log_text}");
-    let log_text = log(&lab, "analyze-1");
-    assert!(log_text.contains(BROKEN), "{log_text}");
+    assert!(log_text.contains("1 of 4 captures are not analyzed"), "{log_text}");
+    assert!(log_text.contains(&format!("{BROKEN} (tasks 2, 3)")), "{log_text}");
+    for task in BROKEN_TASKS {
+        let log_text = log(&lab, &format!("analyze-{task}"));
+        assert!(log_text.contains(BROKEN), "{log_text}");
+    }
     assert!(!lab.path().join("job.ibp").exists());
 
     fs::write(folder.join(BROKEN), &whole).expect("capture");
     let (array, merge) = submit(&lab, &folder, &captures);
     assert_eq!(lab.ended(merge), ("COMPLETED".to_owned(), "0:0".to_owned()), "{}", log(&lab, "merge"));
-    for task in 0..4 {
+    for task in 0..8 {
         let log_text = log(&lab, &format!("analyze-{task}"));
-        assert_eq!(log_text.contains("is already analyzed"), task != 1, "task {task}: {log_text}");
+        assert_eq!(log_text.contains("is already analyzed"), !BROKEN_TASKS.contains(&task), "task {task}: {log_text}");
     }
     let job = lab.path().join("job.ibp");
     let truth = fs::read_to_string(tools::samples_folder().join(RUN).join("wire.csv")).expect("truth");
@@ -57,7 +61,7 @@ pub(crate) fn captures_are_analyzed_by_an_array_of_tasks() {
     assert_eq!(files(&job), files(&at_once));
 
     // Slurm runs a task again, as after the failure of a node.
-    let task = format!("{array}_1");
+    let task = format!("{array}_2");
     lab.slurm_tool(&["scontrol", "requeue", &task]);
     until(Duration::from_secs(20), "a task that waits again", || {
         lab.slurm_tool(&["scontrol", "show", "job", &task]).contains("JobState=PENDING").then_some(())
@@ -65,7 +69,7 @@ pub(crate) fn captures_are_analyzed_by_an_array_of_tasks() {
     // Without this it would begin again only after two minutes.
     lab.slurm_tool(&["scontrol", "update", &format!("JobId={task}"), "StartTime=now"]);
     until(Duration::from_mins(1), "a task that runs again", || {
-        log(&lab, "analyze-1").contains("is already analyzed").then_some(())
+        log(&lab, "analyze-2").contains("is already analyzed").then_some(())
     });
     assert_eq!(files(&job), files(&at_once));
 }
@@ -75,7 +79,7 @@ fn submit(lab: &HookLab, folder: &Path, captures: &[PathBuf]) -> (u32, u32) {
     assert_eq!(captures.len(), 4);
     let [program, folder, output] = [lab.path().join("bin/ibscope"), folder.to_owned(), lab.path().join("job.ibp")]
         .map(|path| path.display().to_string());
-    let options = ["--submit", "--sbatch=--partition=ib", "--", "--bin", "1ms"];
+    let options = ["--submit", "--shares", "2", "--sbatch=--partition=ib", "--", "--bin", "1ms"];
     let printed =
         lab.slurm_tool(&[&[program.as_str(), "slurm-analyze", &folder, "-o", &output], &options[..]].concat());
     let ids: Vec<u32> = printed.lines().map(|line| line.parse().expect("the id of a job")).collect();

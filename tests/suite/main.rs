@@ -67,6 +67,7 @@ mod recorded;
 mod release;
 mod runs;
 mod sampling;
+mod shares;
 mod slurm;
 mod snap_lengths;
 mod storage;

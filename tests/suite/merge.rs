@@ -12,7 +12,7 @@ use ibscope::pipeline::{
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-fn partial() -> AnalysisOptions {
+pub(crate) fn partial() -> AnalysisOptions {
     AnalysisOptions { keep_parts: true, threads: 2, ..AnalysisOptions::default() }
 }
 
@@ -21,11 +21,11 @@ fn write(profile: &Profile, place: &Path) -> PathBuf {
     place.to_owned()
 }
 
-fn analyzed(captures: &[PathBuf], options: &AnalysisOptions, place: &Path) -> PathBuf {
+pub(crate) fn analyzed(captures: &[PathBuf], options: &AnalysisOptions, place: &Path) -> PathBuf {
     write(&pipeline::analyze(captures, options, &|_| {}).expect("profile"), place)
 }
 
-fn merged(profiles: &[PathBuf], place: &Path) -> PathBuf {
+pub(crate) fn merged(profiles: &[PathBuf], place: &Path) -> PathBuf {
     let options = AnalysisOptions { threads: 2, ..AnalysisOptions::default() };
     write(&pipeline::merge(profiles, &options).unwrap_or_else(|error| panic!("{profiles:?}: {error}")), place)
 }
@@ -37,7 +37,7 @@ fn files(place: &Path) -> BTreeMap<String, Vec<u8>> {
     entries.map(|path| (name(&path), std::fs::read(&path).expect("file"))).collect()
 }
 
-fn assert_same(case: &str, one: &Path, other: &Path) {
+pub(crate) fn assert_same(case: &str, one: &Path, other: &Path) {
     let (one, other) = (files(one), files(other));
     assert_eq!(one.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>(), "{case}");
     assert!(

@@ -262,7 +262,7 @@ for frames in ["polars", "pandas"]:
         assert list(nw.from_native(profile.table(table)).columns) == list(ibscope.columns(table)), table
     latencies = profile.latencies()
     print(nw.from_native(latencies)["count"].sum(), ibscope.quantile_ns(latencies, 0.5))
-for folder, frames in [(sys.argv[2], "polars"), (sys.argv[1], "arrow")]:
+for folder, frames in [(sys.argv[2], "polars"), (sys.argv[1], "arrow"), (sys.argv[3], "polars")]:
     try:
         ibscope.read(folder, frames=frames)
     except ValueError as error:
@@ -285,7 +285,16 @@ fn the_installed_package_reads_a_profile_as_polars_and_pandas_frames() {
     let install = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target"];
     run(Command::new(&python).args(install).args([&site, &source]), "requirements.txt has setuptools");
     let mut command = Command::new(&python);
-    command.args(["-c", READ]).arg(&profile).arg(own.path()).env("PYTHONPATH", &site).current_dir(own.path());
+    // A share of a capture, whose pairs are not all pairs.
+    let share = own.path().join("share.ibp");
+    result(&["analyze", "--partial", "--share", "1/2", "-o", share.to_str().expect("path")], &[run_of.node(1)]);
+    command
+        .args(["-c", READ])
+        .arg(&profile)
+        .arg(own.path())
+        .arg(&share)
+        .env("PYTHONPATH", &site)
+        .current_dir(own.path());
     let printed = run(&mut command, "see notebooks/README.md");
     let [polars, pandas, refusals] = {
         let parts: Vec<&str> = printed.split(PAIRS).collect();
@@ -296,4 +305,5 @@ fn the_installed_package_reads_a_profile_as_polars_and_pandas_frames() {
     assert_is_truth(&polars, &run_of);
     assert!(refusals.contains("profile.json: no such file; `ibscope analyze"), "{refusals}");
     assert!(refusals.contains("frames='arrow'"), "{refusals}");
+    assert!(refusals.contains("it has share 1/2 of the connections"), "{refusals}");
 }

@@ -22,6 +22,7 @@ fn sink() -> Input {
         clock: None,
         interrupted: false,
         ends_early: false,
+        share: None,
         coverage: crate::model::Coverage::default(),
     }
 }

@@ -68,6 +68,7 @@ fn profile(pairs: impl IntoIterator<Item = (u32, u32)>, per_node: u32) -> Profil
         clock: None,
         interrupted: false,
         ends_early: false,
+        share: None,
         coverage: Coverage::default(),
     };
     Profile { inputs: vec![input], ranks: ranks.collect(), connections, timeline, bin_ns: BIN_NS, ..Profile::default() }

@@ -4,7 +4,7 @@ use super::options::parse_options;
 use super::plan::{self, SlurmPlan};
 use crate::cli::common::output;
 use crate::cli::common::usage::UsageError;
-use crate::model::count_of;
+use crate::model::{ConnectionShare, count_of};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use ibscope_orchestrator::config::NOT_CAPTURED;
@@ -37,6 +37,10 @@ pub(in crate::cli) struct SlurmAnalyzeArgs {
     /// Merge the available partial profiles if some are missing, and note this in the profile
     #[arg(long)]
     allow_missing: bool,
+    /// Divide the connections of each capture among N tasks; each task reads the whole capture, and needs
+    /// less time and memory
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(ConnectionShare::MAX)))]
+    shares: u32,
     /// Run at most N tasks at a time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     at_once: Option<u32>,
@@ -78,19 +82,23 @@ pub(in crate::cli) fn run(args: &SlurmAnalyzeArgs) -> anyhow::Result<ExitCode> {
         )
         .into());
     }
+    if one.share.is_some() {
+        return Err(UsageError("give --shares N before `--`, instead of --share").into());
+    }
     let program = std::env::current_exe().context("the path of the ibscope program is unknown")?;
-    let plan = SlurmPlan::new(captures, &args.output, options)?;
+    let plan = SlurmPlan::new(captures, &args.output, options, args.shares)?;
     let folder = plan.write()?;
-    let scripts = Scripts { folder: &folder, program: &plan::text(&program)?, args, tasks: plan.captures.len() };
+    let tasks = plan.captures.len() * plan.shares as usize;
+    let scripts = Scripts { folder: &folder, program: &plan::text(&program)?, args, tasks };
     let (analyze, merge) = scripts.write()?;
-    if plan.captures.len() > USUAL_ARRAY {
+    if tasks > USUAL_ARRAY {
         output::eprint_line(&format!(
-            "note: {} tasks; Slurm accepts arrays of up to {USUAL_ARRAY}, unless MaxArraySize in slurm.conf is larger",
-            plan.captures.len()
+            "note: {tasks} tasks; Slurm accepts arrays of up to {USUAL_ARRAY}, unless MaxArraySize in slurm.conf is larger"
         ));
     }
+    let shares = if plan.shares > 1 { format!(", {} shares each", plan.shares) } else { String::new() };
     output::eprint_line(&format!(
-        "{}; scripts, partial profiles and logs are in {}",
+        "{}{shares}; scripts, partial profiles and logs are in {}",
         count_of(plan.captures.len() as u64, "capture"),
         folder.display()
     ));

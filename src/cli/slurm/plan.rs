@@ -4,6 +4,7 @@
 //! plan is absolute and fits in a job script.
 
 use crate::cli::common::{files, output};
+use crate::model::ConnectionShare;
 use anyhow::{Context as _, bail};
 use ibscope_orchestrator::manifest::Manifest;
 use serde::{Deserialize, Serialize};
@@ -25,13 +26,20 @@ pub(super) struct SlurmPlan {
     pub(super) output: PathBuf,
     /// Options of `analyze` for every capture.
     pub(super) options: Vec<String>,
+    /// Tasks that share each capture.
+    pub(super) shares: u32,
 }
 
 impl SlurmPlan {
-    pub(super) fn new(captures: Vec<PathBuf>, output: &Path, options: Vec<String>) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        captures: Vec<PathBuf>,
+        output: &Path,
+        options: Vec<String>,
+        shares: u32,
+    ) -> anyhow::Result<Self> {
         let output = absolute(output).with_context(|| format!("{}: is not a path", output.display()))?;
         captures.iter().chain([&output]).try_for_each(|path| text(path).map(drop))?;
-        Ok(Self { captures, output, options })
+        Ok(Self { captures, output, options, shares })
     }
 
     /// The folder of the plan for this output.
@@ -56,23 +64,24 @@ impl SlurmPlan {
             .with_context(|| format!("{}: is not a plan; give the folder that slurm-analyze wrote", path.display()))
     }
 
-    /// The tasks, one per capture.
+    /// The tasks: one per capture, or per share of a capture.
     pub(super) fn tasks(&self, folder: &Path) -> Vec<PlanTask<'_>> {
-        let part = |capture: &PathBuf| -> PathBuf {
+        let part = |capture: &Path, share: Option<ConnectionShare>| -> PathBuf {
             let name = capture.file_name().unwrap_or_default().to_string_lossy();
+            let share = share.map(|share| format!("-{}-of-{}", share.number, share.of)).unwrap_or_default();
             // Captures of several nodes may have the same file name.
-            folder.join(format!("{name}-{:08x}", xxh3_64(capture.as_os_str().as_encoded_bytes()) as u32))
+            folder.join(format!("{name}-{:08x}{share}", xxh3_64(capture.as_os_str().as_encoded_bytes()) as u32))
         };
         let with = |place: &Path, ending: &str| {
             let mut name = place.as_os_str().to_owned();
             name.push(ending);
             name.into()
         };
-        let all = self.captures.iter().map(|capture| (capture, part(capture)));
-        all.map(|(capture, place)| PlanTask {
-            capture,
-            profile: with(&place, ".ibp"),
-            fingerprint: with(&place, ".json"),
+        let shares = || ConnectionShare::all(self.shares).map(|share| Some(share).filter(|_| self.shares > 1));
+        let all = self.captures.iter().flat_map(|capture| shares().map(move |share| (capture, share)));
+        all.map(|(capture, share)| {
+            let place = part(capture, share);
+            PlanTask { capture, share, profile: with(&place, ".ibp"), fingerprint: with(&place, ".json") }
         })
         .collect()
     }
@@ -83,9 +92,11 @@ impl SlurmPlan {
     }
 }
 
-/// One capture and the files of its task.
+/// One capture, or a share of it, and the files of its task.
 pub(super) struct PlanTask<'a> {
     pub(super) capture: &'a Path,
+    /// `None` if one task analyzes the whole capture.
+    pub(super) share: Option<ConnectionShare>,
     pub(super) profile: PathBuf,
     /// Path of the fingerprint of `profile`.
     pub(super) fingerprint: PathBuf,

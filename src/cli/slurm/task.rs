@@ -1,4 +1,4 @@
-//! `ibscope slurm-task`: analyzes the capture of one task.
+//! `ibscope slurm-task`: analyzes the capture of one task, or a share of it.
 
 use super::fingerprint::TaskFingerprint;
 use super::options::parse_options;
@@ -16,12 +16,12 @@ pub(in crate::cli) struct SlurmTaskArgs {
     /// Folder that `slurm-analyze` wrote
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// Number of the capture, from 0
+    /// Number of the task, from 0
     #[arg(value_name = "TASK")]
     task: usize,
 }
 
-/// Runs `ibscope slurm-task`: analyzes one capture, unless that is done already.
+/// Runs `ibscope slurm-task`: analyzes one capture or share, unless that is done already.
 pub(in crate::cli) fn run(args: &SlurmTaskArgs) -> anyhow::Result<ExitCode> {
     let plan = SlurmPlan::read(&args.folder)?;
     let parts = plan.tasks(&args.folder);
@@ -36,7 +36,7 @@ pub(in crate::cli) fn run(args: &SlurmTaskArgs) -> anyhow::Result<ExitCode> {
     }
     tidy(part)?;
     let mut analyze = parse_options(part.capture, &part.profile, &plan.options)?;
-    analyze.clocks = clocks;
+    (analyze.clocks, analyze.share) = (clocks, part.share);
     // Without a stop signal: an interrupted task starts over, because half a capture must not pass
     // for a whole one.
     let code = analyze::run_until(&analyze, None)?;

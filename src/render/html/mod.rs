@@ -235,6 +235,7 @@ mod tests {
             clock: None,
             interrupted: false,
             ends_early: false,
+            share: None,
             coverage: Coverage::default(),
         };
         let profile = Profile { inputs: vec![input], notes: vec![EVIL.to_owned()], ..Profile::default() };
