@@ -29,10 +29,10 @@ pub(crate) fn a_prolog_that_is_killed_anywhere_is_undone() {
     starts(&lab, job);
     let whole = start.elapsed();
     hook(&lab, "epilog", job);
-    for moment in 1..20 {
+    for moment in 1..14 {
         job += 1;
         let mut prolog = begun(&lab, job);
-        std::thread::sleep(whole * moment / 20);
+        std::thread::sleep(whole * moment / 14);
         if moment % 2 == 0 {
             lab.container.run(["pkill", "-KILL", "-x", "ibscope"]);
             prolog.wait().expect("a hook");

@@ -56,10 +56,10 @@ fn blocks(file: &[u8]) -> Vec<Range<usize>> {
 }
 
 impl IntactCapture {
-    /// Lengths to truncate to: every one in the first 4 KiB, and 200 random ones.
+    /// Lengths to truncate to: every one in the first KiB, and 200 random ones.
     fn cuts(&self) -> Vec<usize> {
         let mut random = random(self.bytes.len() as u64);
-        (0..=4096).chain((0..200).map(|_| random(self.bytes.len()))).collect()
+        (0..=1024).chain((0..200).map(|_| random(self.bytes.len()))).collect()
     }
 
     /// Number of complete pieces in a file truncated at `cut`, and the start of the incomplete

@@ -122,7 +122,7 @@ fn memory_does_not_grow_with_the_capture() {
     let folder = tempfile::tempdir().expect("folder");
     let (small, large) = (folder.path().join("small.pcap"), folder.path().join("large.pcap"));
     generate(&small, 16 * MIB);
-    let totals = generate(&large, 240 * MIB);
+    let totals = generate(&large, 120 * MIB);
     for arguments in [ANALYZE, ANALYZE_ONE_BIN, MATRIX] {
         let (small_bytes, _) = run(arguments, &small);
         let (large_bytes, printed) = run(arguments, &large);

@@ -37,7 +37,7 @@ fn shares_of_a_sink_merge_to_the_whole() {
     in_parallel(&runs, |index, run| {
         let folder = tempfile::tempdir().expect("folder");
         let capture = if run.sink().exists() { run.sink() } else { run.every_node().remove(0) };
-        let whole = analyzed(&[capture.clone()], &partial(), &folder.path().join("whole.ibp"));
+        let whole = analyzed(std::slice::from_ref(&capture), &partial(), &folder.path().join("whole.ibp"));
         let of = [2, 3, 16, ConnectionShare::MAX][index % 4];
         let mut shares = shared(&capture, &partial(), of, folder.path());
         shares.reverse();
@@ -52,7 +52,7 @@ fn shares_of_many_ports_merge_to_the_whole() {
     let capture = folder.path().join("wide.pcap");
     let options = ibscope_samples::SampleOptions { bytes: 1 << 20, lids: 32, ..Default::default() };
     generate_of(&capture, &options);
-    let whole = analyzed(&[capture.clone()], &partial(), &folder.path().join("whole.ibp"));
+    let whole = analyzed(std::slice::from_ref(&capture), &partial(), &folder.path().join("whole.ibp"));
     let shares = shared(&capture, &partial(), 5, folder.path());
     assert_same("wide", &merged(&shares, &folder.path().join("merged.ibp")), &whole);
 }
