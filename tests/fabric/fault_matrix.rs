@@ -45,7 +45,7 @@ const fn step(stage: Stage, call: &'static str, number: usize) -> Step {
 /// The steps of a capture with two sinks and four mirrored ports, in order. Where calls come at the
 /// same time, or once per port and node, the first one counts, and the last one of those that change
 /// something.
-const STEPS: [Step; 29] = [
+const STEPS: [Step; 28] = [
     step(Stage::Prolog, "ibnetdiscover", 1),
     step(Stage::Prolog, "ibstat", 1),
     step(Stage::Prolog, "ibtracert", 1),
@@ -71,8 +71,7 @@ const STEPS: [Step; 29] = [
     step(Stage::Epilog, "look", 1),
     step(Stage::Epilog, "signal", 1),
     step(Stage::Epilog, "signal", 2),
-    step(Stage::Epilog, "hash", 1),
-    step(Stage::Epilog, "internal-sftp", 1),
+    step(Stage::Epilog, "fetch", 1),
     step(Stage::Epilog, "rm", 1),
     step(Stage::Epilog, "rm", 2),
 ];

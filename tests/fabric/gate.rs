@@ -8,7 +8,6 @@
 use crate::container::until;
 use crate::lab::{HookLab, NODES};
 use crate::simulated;
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -133,8 +132,6 @@ pub(crate) fn main() -> ExitCode {
     let is_tool = simulated::TOOLS.contains(&name.as_str());
     match if is_tool { GateDecision::Go } else { pass(&super::standin::folder(), &name) } {
         GateDecision::Go => {
-            let command =
-                if command == "internal-sftp" { OsString::from("exec /usr/lib/openssh/sftp-server") } else { command };
             panic!("{}", Command::new("/bin/sh").arg("-c").arg(command).exec());
         }
         GateDecision::Lie => ExitCode::SUCCESS,

@@ -228,7 +228,7 @@ impl HookLab {
         let is_local = |line: &str| line.contains("/bin/switchctl") || line.contains("/bin/ibnetdiscover");
         self.kill(|line| {
             line.starts_with("sshd: ") && !line.contains("[listener]")
-                || [": ibscope-", "/captures/", "/bin/gate", "sftp-server"].iter().any(|part| line.contains(part))
+                || [": ibscope-", "/captures/", "/bin/gate"].iter().any(|part| line.contains(part))
                     && !is_local(line)
         });
         let id = fs::read_to_string("/proc/sys/kernel/random/uuid").expect("a random id");

@@ -331,7 +331,6 @@ impl HookLab {
             "StrictModes no".to_owned(),
             "PermitRootLogin prohibit-password".to_owned(),
             "MaxStartups 1000".to_owned(),
-            "Subsystem sftp internal-sftp".to_owned(),
         ];
         lines.iter().chain(own).flat_map(|line| [line.as_str(), "\n"]).collect()
     }

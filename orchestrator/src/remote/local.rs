@@ -1,11 +1,9 @@
 //! Runs programs on the machine of the orchestrator.
 
-use super::{CommandOutput, Files, MAX_OUTPUT_BYTES, PATH, RemoteError, Runner, script};
+use super::{CommandOutput, FilePart, Files, MAX_OUTPUT_BYTES, PATH, RemoteError, Runner, TransferTimeouts, script};
 use crate::quote;
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,18 +23,25 @@ pub struct LocalRunner {
 }
 
 impl LocalRunner {
-    fn output(&self, argv: &[String], timeout: Duration) -> io::Result<CommandOutput> {
-        let mut child = Command::new("/bin/sh")
-            .args(["-c", script::RUN, "sh", &seconds(timeout), &GRACE_S.to_string()])
-            .args(argv)
+    /// A program with the environment of all programs of this runner.
+    fn command(&self, words: &[String]) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command
+            .args(words)
             .env_clear()
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .env("PATH", PATH)
             .current_dir("/")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn output(&self, argv: &[String], timeout: Duration) -> io::Result<CommandOutput> {
+        let own = ["-c", script::RUN, "sh"].map(str::to_owned).into_iter();
+        let words = own.chain([seconds(timeout), GRACE_S.to_string()]).chain(argv.iter().cloned());
+        let mut child = self.command(&words.collect::<Vec<_>>()).spawn()?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let read = thread::scope(|scope| {
             let stderr = thread::Builder::new().spawn_scoped(scope, || bounded(stderr))?;
@@ -110,35 +115,56 @@ impl Files for LocalRunner {
     fn read_file(
         &self,
         node: &str,
-        path: &Path,
-        offset: u64,
-        _idle: Duration,
+        part: FilePart<'_>,
+        timeouts: TransferTimeouts,
         sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
-    ) -> Result<u64, RemoteError> {
-        copy(path, offset, sink).map_err(|source| RemoteError::File {
-            node: node.to_owned(),
-            path: path.display().to_string(),
-            source,
-        })
+    ) -> Result<String, RemoteError> {
+        let mut copy = || {
+            let mut child = self.command(&transfer_words(part, timeouts)[1..]).spawn()?;
+            let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+            // If the sink fails, the end of the pipe ends the programs.
+            let pumped = stdout.map_or(Ok(()), |mut stdout| pump(&mut stdout, sink));
+            let printed = bounded(stderr);
+            let is_success = child.wait()?.success();
+            pumped.and_then(|()| digest_of(is_success, &printed?))
+        };
+        copy().map_err(|source| file_error(node, part, source))
     }
 }
 
-fn copy(path: &Path, offset: u64, sink: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<u64> {
-    let mut file = File::open(path)?;
-    file.seek(SeekFrom::Start(offset))?;
-    pump(&mut file, sink)
+/// The command that reads a part of a file: [`script::FETCH`] under [`script::RUN`].
+pub(super) fn transfer_words(part: FilePart<'_>, timeouts: TransferTimeouts) -> Vec<String> {
+    let limits = [seconds(timeouts.whole), GRACE_S.to_string()];
+    let numbers = [part.offset + 1, part.bytes].map(|number| number.to_string());
+    let path = part.path.to_string_lossy().into_owned();
+    let own = ["/bin/sh", "-c", script::RUN, "sh"].map(str::to_owned).into_iter().chain(limits);
+    own.chain(["/bin/sh", "-c", script::FETCH, "sh"].map(str::to_owned)).chain([path]).chain(numbers).collect()
 }
 
-/// Passes the rest of `source` to `sink`; returns the number of bytes.
-pub(super) fn pump(source: &mut impl Read, sink: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<u64> {
+/// SHA-256 that [`script::FETCH`] printed, or the reason why there is none.
+pub(super) fn digest_of(is_success: bool, printed: &[u8]) -> io::Result<String> {
+    let text = String::from_utf8_lossy(printed);
+    let is_digest = |word: &&str| word.len() == 64 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let digest = text.lines().filter_map(|line| line.split(' ').next()).find(is_digest);
+    match digest.filter(|_| is_success) {
+        Some(digest) => Ok(digest.to_owned()),
+        None if printed.is_empty() => Err(io::Error::other("the node prints no digest")),
+        None => Err(io::Error::other(crate::text::printable(printed))),
+    }
+}
+
+pub(super) fn file_error(node: &str, part: FilePart<'_>, source: io::Error) -> RemoteError {
+    RemoteError::File { node: node.to_owned(), path: part.path.display().to_string(), source }
+}
+
+/// Passes all bytes of `source` to `sink`.
+pub(super) fn pump(source: &mut impl Read, sink: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
     let mut buffer = vec![0; 256 << 10];
-    let mut total = 0;
     loop {
         let length = source.read(&mut buffer)?;
         if length == 0 {
-            return Ok(total);
+            return Ok(());
         }
         sink(&buffer[..length])?;
-        total += length as u64;
     }
 }

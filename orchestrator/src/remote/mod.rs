@@ -168,18 +168,38 @@ pub trait Runner: Sync {
     fn run(&self, node: Option<&str>, argv: &[String], timeout: Duration) -> Result<CommandOutput, RemoteError>;
 }
 
+/// The part of a file that is read from a node.
+#[derive(Clone, Copy, Debug)]
+pub struct FilePart<'a> {
+    /// Path on the node.
+    pub path: &'a Path,
+    /// Number of bytes that are known already.
+    pub offset: u64,
+    /// Number of bytes that the file must have.
+    pub bytes: u64,
+}
+
+/// Time limits of a transfer.
+#[derive(Clone, Copy, Debug)]
+pub struct TransferTimeouts {
+    /// Time without a byte.
+    pub idle: Duration,
+    /// Time after which the node ends the transfer by itself, if the connection does not end it.
+    pub whole: Duration,
+}
+
 /// Reads files on nodes.
 pub trait Files: Runner {
-    /// Passes the bytes of a file from `offset` on to `sink`, and returns their number. An error of
-    /// `sink` ends the transfer, and so does `idle` without a byte.
+    /// Passes the bytes of a file from an offset on to `sink`. Returns SHA-256 of the whole file in
+    /// hex, which the node computes while it reads the file. An error of `sink` ends the transfer,
+    /// and so does a file that has another size or is changed while it is read.
     fn read_file(
         &self,
         node: &str,
-        path: &Path,
-        offset: u64,
-        idle: Duration,
+        part: FilePart<'_>,
+        timeouts: TransferTimeouts,
         sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
-    ) -> Result<u64, RemoteError>;
+    ) -> Result<String, RemoteError>;
 }
 
 /// Calls `work` for every item, at most `most` at the same time. Returns the results in the order

@@ -2,14 +2,15 @@
 //! it is first used and kept open.
 
 use super::connect::{Connector, NodeAddress, milliseconds_until};
-use super::local::{GRACE_S, LocalRunner, pump, seconds, timeout_error_or_output};
-use super::{CommandOutput, Files, MAX_OUTPUT_BYTES, RemoteError, Runner, script};
+use super::local::{
+    GRACE_S, LocalRunner, digest_of, file_error, pump, seconds, timeout_error_or_output, transfer_words,
+};
+use super::{CommandOutput, FilePart, Files, MAX_OUTPUT_BYTES, RemoteError, Runner, TransferTimeouts, script};
 use crate::config::{self, Config};
 use crate::quote;
-use ssh2::{Channel, ErrorCode, Session};
+use ssh2::{Channel, Session};
 use std::collections::{BTreeMap, HashMap};
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
-use std::path::Path;
+use std::io::{self, ErrorKind, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,6 +18,12 @@ use std::time::{Duration, Instant};
 /// Time added to a command's time limit before its connection counts as broken. By then `timeout`
 /// on the node has ended the command.
 const TIMEOUT_MARGIN: Duration = Duration::from_secs(GRACE_S + 1);
+
+/// Bytes that a node may send before this machine confirms that it received some: enough for 1 GB/s
+/// over a round trip of 16 ms.
+const WINDOW_BYTES: u32 = 16 << 20;
+/// Largest packet of ssh: that of OpenSSH.
+const PACKET_BYTES: u32 = 32 << 10;
 
 /// Session of a node, once it is open. Locked while a call uses the node.
 type SessionSlot = Arc<Mutex<Option<Session>>>;
@@ -110,7 +117,7 @@ impl From<ssh2::Error> for ConnectionError {
 fn open(session: &Session, deadline: Instant) -> Result<Channel, ssh2::Error> {
     session.set_blocking(true);
     session.set_timeout(milliseconds_until(deadline));
-    session.channel_session()
+    session.channel_open("session", WINDOW_BYTES, PACKET_BYTES, None)
 }
 
 impl Runner for SshRunner {
@@ -189,6 +196,11 @@ const SIGNALS: [(&str, i32); 12] = [
     ("TERM", 15),
 ];
 
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn broken(error: io::Error) -> ConnectionError {
+    ConnectionError(format!("the connection broke: {error}"))
+}
+
 /// Appends the bytes that are available now to `into`; returns their number.
 fn read_available(stream: &mut impl Read, buffer: &mut [u8], into: &mut Vec<u8>) -> Result<usize, ConnectionError> {
     match stream.read(buffer) {
@@ -197,7 +209,7 @@ fn read_available(stream: &mut impl Read, buffer: &mut [u8], into: &mut Vec<u8>)
             Ok(length)
         }
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
-        Err(error) => Err(ConnectionError(format!("the connection broke: {error}"))),
+        Err(error) => Err(broken(error)),
     }
 }
 
@@ -205,27 +217,30 @@ impl Files for SshRunner {
     fn read_file(
         &self,
         node: &str,
-        path: &Path,
-        offset: u64,
-        idle: Duration,
+        part: FilePart<'_>,
+        timeouts: TransferTimeouts,
         sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
-    ) -> Result<u64, RemoteError> {
-        let copied = self.with_session(node, "sftp", |session, channel| {
-            // The channel only shows that the session is alive: SFTP opens its own.
-            drop(channel);
-            session.set_timeout(u32::try_from(idle.as_millis()).unwrap_or(u32::MAX).max(1));
-            let sftp = session.sftp()?;
-            let mut file = match sftp.open(path) {
-                Ok(file) => file,
-                // The server reports a fault of the file; the session stays usable.
-                Err(error) if matches!(error.code(), ErrorCode::SFTP(_)) => {
-                    return Ok(Err(io::Error::other(error.message().to_owned())));
-                }
-                Err(error) => return Err(error.into()),
-            };
-            let copied = file.seek(SeekFrom::Start(offset)).and_then(|_| pump(&mut file, sink));
-            Ok(copied)
-        })?;
-        copied.map_err(|source| RemoteError::File { node: node.to_owned(), path: path.display().to_string(), source })
+    ) -> Result<String, RemoteError> {
+        let words = transfer_words(part, timeouts);
+        quote::check(&words).map_err(|source| RemoteError::Argument { node: node.to_owned(), source })?;
+        let line = format!("exec {}", quote::join(words.iter().map(String::as_str)));
+        let mut refused = None;
+        let copied = self.with_session(node, "the transfer", |session, mut channel| {
+            session.set_timeout(u32::try_from(timeouts.idle.as_millis()).unwrap_or(u32::MAX).max(1));
+            channel.exec(&line)?;
+            // If the sink ends the transfer, the session ends too: nobody waits for what is on its way.
+            let mut receive = |chunk: &[u8]| sink(chunk).map_err(|error| refused.insert(error).kind().into());
+            pump(&mut channel, &mut receive).map_err(broken)?;
+            let mut printed = Vec::new();
+            let stderr = channel.stderr();
+            stderr.take(MAX_OUTPUT_BYTES as u64).read_to_end(&mut printed).map_err(broken)?;
+            channel.wait_close()?;
+            Ok((channel.exit_status()? == 0, printed))
+        });
+        if let Some(source) = refused {
+            return Err(file_error(node, part, source));
+        }
+        let (is_success, printed) = copied?;
+        digest_of(is_success, &printed).map_err(|source| file_error(node, part, source))
     }
 }

@@ -1,11 +1,14 @@
 //! Brings captures to their final place, and verifies by SHA-256 on both machines that they arrived
-//! completely. An interrupted transfer is continued.
+//! completely. Both hash a file while it is copied. An interrupted transfer is continued: the bytes
+//! that are here already are hashed again on both machines, so that a file that was changed meanwhile
+//! is an error.
 
 use super::stop::{delete, failure_text};
 use crate::context::{FailureText, RunContext};
 use crate::folder::{Folder, OwnerIds, set_owner};
 use crate::journal::{CaptureEnd, FetchedFile};
 use crate::remote::process::RemoteNode;
+use crate::remote::{FilePart, TransferTimeouts};
 use crate::sink;
 use crate::step::CaptureStep;
 use sha2::{Digest, Sha256};
@@ -13,6 +16,8 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// A transfer without a byte for this long has failed.
@@ -20,6 +25,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time limit for hashing, in addition to the time that a slow disk needs.
 const MIN_HASH_TIMEOUT: Duration = Duration::from_secs(10);
 const SLOW_DISK_BYTES_PER_S: u64 = 20_000_000;
+/// Received chunks, of at most 256 KiB each, that wait to be written.
+const WAITING_CHUNKS: usize = 16;
 
 /// Fetches a capture into the run's folder, or only hashes it on its sink. The file is given to
 /// `owner`.
@@ -69,52 +76,101 @@ fn fetch(
 ) -> Result<FetchedFile, FailureText> {
     let name = step.file.file_name().unwrap_or(step.file.as_os_str());
     let whole = folder.path().join(name);
-    let sha256 = hash_on_node(context, step, bytes)?;
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         format!("{} of {} was not fetched: {what}: {error}", step.file.display(), step.node)
     };
     // It was fetched before, but the journal entry is missing.
-    if hash_of(context, folder, name, bytes)?.is_some_and(|(_, there)| there == sha256) {
-        return Ok(FetchedFile { file: whole, bytes, sha256 });
+    if let Some(there) = hash_of(context, folder, name, bytes)? {
+        let sha256 = hex(&there.finalize());
+        if hash_on_node(context, step, bytes)? == sha256 {
+            return Ok(FetchedFile { file: whole, bytes, sha256 });
+        }
     }
     let part = &partial_name(name);
-    let (have, mut hasher) = resume(context, folder, part, step, bytes)?;
+    let (have, hasher) = resume(context, folder, part, bytes)?;
     context.check_free_space_here(folder.path(), bytes - have).map_err(|what| failed("not enough space", &what))?;
-    let mut file = open_partial(folder, part, have, owner).map_err(|error| failed("it cannot be written", &error))?;
-    let mut wanted = bytes - have;
-    let mut sink = |chunk: &[u8]| {
-        if Instant::now() >= context.deadline {
-            return Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                "the deadline has passed (run.deadline_s); the next attempt continues the transfer",
-            ));
-        }
-        let chunk = &chunk[..chunk.len().min(usize::try_from(wanted).unwrap_or(usize::MAX))];
-        wanted -= chunk.len() as u64;
-        hasher.update(chunk);
-        file.write_all(chunk)
-    };
-    context
-        .runner
-        .read_file(&step.node, &step.file, have, context.remaining(IDLE_TIMEOUT)?, &mut sink)
-        .map_err(|error| failed("the transfer failed", &error))?;
-    let here = hex(&hasher.finalize());
-    if here != sha256 {
-        // A corrupt file is not worth continuing.
+    let file = open_partial(folder, part, have, owner).map_err(|error| failed("it cannot be written", &error))?;
+    let copy = PartialCopy { hasher, file, missing_bytes: bytes - have };
+    let (copy, sha256) = transfer(context, step, bytes, copy).map_err(|error| failed("the transfer failed", &error))?;
+    let here = hex(&copy.hasher.finalize());
+    if copy.missing_bytes > 0 || here != sha256 {
         let _ = folder.remove(part);
-        return Err(failed(
-            "the received file differs from the one on the sink",
-            &format!("SHA-256 {here} and {sha256}"),
-        ));
+        let what = if have > 0 {
+            "it was changed since an earlier attempt, and the next attempt begins anew"
+        } else {
+            "the received bytes differ from those on the sink"
+        };
+        return Err(failed(what, &format!("SHA-256 {here} and {sha256}")));
     }
-    folder.put_in_place(&file, part, name).map_err(|error| failed("it cannot be written", &error))?;
+    folder.put_in_place(&copy.file, part, name).map_err(|error| failed("it cannot be written", &error))?;
     Ok(FetchedFile { file: whole, bytes, sha256 })
+}
+
+/// Copies the missing bytes, and returns SHA-256 of the whole file on the node. A thread of its own
+/// hashes and writes, because decryption alone occupies a core.
+fn transfer(
+    context: RunContext<'_>,
+    step: &CaptureStep,
+    bytes: u64,
+    mut copy: PartialCopy,
+) -> Result<(PartialCopy, String), FailureText> {
+    let offset = bytes - copy.missing_bytes;
+    // The node hashes what is here already before it sends the rest.
+    let timeouts = TransferTimeouts {
+        idle: context.remaining(IDLE_TIMEOUT + hash_time(offset))?,
+        whole: context.remaining(Duration::MAX)?,
+    };
+    let part = FilePart { path: &step.file, offset, bytes };
+    thread::scope(|scope| {
+        let (send, chunks) = mpsc::sync_channel::<Vec<u8>>(WAITING_CHUNKS);
+        let write = move || {
+            // The sender learns of an error, because the receiver is gone.
+            chunks.into_iter().try_for_each(|chunk| copy.write(&chunk)).map(|()| copy)
+        };
+        let writer = thread::Builder::new().spawn_scoped(scope, write).map_err(|error| error.to_string())?;
+        let read = context.runner.read_file(&step.node, part, timeouts, &mut |chunk| {
+            if Instant::now() >= context.deadline {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "the deadline has passed (run.deadline_s); the next attempt continues the transfer",
+                ));
+            }
+            send.send(chunk.to_vec()).map_err(|_| io::Error::other("its bytes cannot be written"))
+        });
+        drop(send);
+        let written = writer.join().unwrap_or_else(|_| Err(io::Error::other("the writer panicked")));
+        let copy = written.map_err(|error| format!("{}: {error}", context.config.collect.directory.display()))?;
+        Ok((copy, read.map_err(failure_text)?))
+    })
+}
+
+/// A file that a transfer writes, and SHA-256 of its bytes.
+struct PartialCopy {
+    hasher: Sha256,
+    file: File,
+    missing_bytes: u64,
+}
+
+impl PartialCopy {
+    fn write(&mut self, chunk: &[u8]) -> io::Result<()> {
+        let Some(missing_bytes) = self.missing_bytes.checked_sub(chunk.len() as u64) else {
+            return Err(io::Error::other("the node sends more bytes than the file has"));
+        };
+        self.missing_bytes = missing_bytes;
+        self.hasher.update(chunk);
+        self.file.write_all(chunk)
+    }
 }
 
 /// SHA-256 of the first bytes of a capture on its sink, in hex.
 fn hash_on_node(context: RunContext<'_>, step: &CaptureStep, bytes: u64) -> Result<String, FailureText> {
-    let timeout = context.remaining(MIN_HASH_TIMEOUT + Duration::from_secs(bytes / SLOW_DISK_BYTES_PER_S))?;
+    let timeout = context.remaining(MIN_HASH_TIMEOUT + hash_time(bytes))?;
     RemoteNode { timeout, ..context.node(&step.node)? }.hash(&step.file, bytes).map_err(failure_text)
+}
+
+/// Time that a slow disk needs to read bytes.
+fn hash_time(bytes: u64) -> Duration {
+    Duration::from_secs(bytes / SLOW_DISK_BYTES_PER_S)
 }
 
 fn partial_name(whole: &OsStr) -> OsString {
@@ -138,34 +194,16 @@ fn open_partial(folder: &Folder, part: &OsStr, have: u64, owner: Option<OwnerIds
     Ok(file)
 }
 
-/// Number of bytes that an earlier transfer has fetched, and the hash state to continue with. Bytes
-/// that differ from the start of the capture do not count.
-fn resume(
-    context: RunContext<'_>,
-    folder: &Folder,
-    part: &OsStr,
-    step: &CaptureStep,
-    bytes: u64,
-) -> Result<(u64, Sha256), FailureText> {
+/// Number of bytes that an earlier transfer has fetched, and their hash state to continue with. Its
+/// end shows whether they are the start of the capture.
+fn resume(context: RunContext<'_>, folder: &Folder, part: &OsStr, bytes: u64) -> Result<(u64, Sha256), FailureText> {
     let length = folder.read(part).and_then(|file| file.metadata()).map_or(0, |there| there.len());
     let have = length.min(bytes);
-    if have > 0
-        && let Some((hasher, here)) = hash_of(context, folder, part, have)?
-        && hash_on_node(context, step, have)? == here
-    {
-        return Ok((have, hasher));
-    }
-    Ok((0, Sha256::new()))
+    Ok(hash_of(context, folder, part, have)?.map_or_else(|| (0, Sha256::new()), |hasher| (have, hasher)))
 }
 
-/// Hash of the first bytes of a local file: its state, to continue with, and its hex text. `None`
-/// if the file is shorter or cannot be read.
-fn hash_of(
-    context: RunContext<'_>,
-    folder: &Folder,
-    name: &OsStr,
-    bytes: u64,
-) -> Result<Option<(Sha256, String)>, FailureText> {
+/// Hash state of the first bytes of a local file. `None` if the file is shorter or cannot be read.
+fn hash_of(context: RunContext<'_>, folder: &Folder, name: &OsStr, bytes: u64) -> Result<Option<Sha256>, FailureText> {
     let Ok(file) = folder.read(name) else { return Ok(None) };
     let (mut hasher, mut file, mut total) = (Sha256::new(), file.take(bytes), 0);
     let mut buffer = vec![0; 256 << 10];
@@ -180,7 +218,7 @@ fn hash_of(
             Err(_) => return Ok(None),
         }
     }
-    Ok((total == bytes).then(|| (hasher.clone(), hex(&hasher.finalize()))))
+    Ok((total == bytes).then_some(hasher))
 }
 
 fn hex(bytes: &[u8]) -> String {

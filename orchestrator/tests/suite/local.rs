@@ -5,13 +5,14 @@ use ibscope_orchestrator::capture::PacketCounts;
 use ibscope_orchestrator::journal::{JournalError, RunPhase, State, StepProgress};
 use ibscope_orchestrator::manifest::Manifest;
 use ibscope_orchestrator::remote::process::Signal;
-use ibscope_orchestrator::remote::{CommandOutput, Files, LocalRunner, RemoteError, Runner};
+use ibscope_orchestrator::remote::{
+    CommandOutput, FilePart, Files, LocalRunner, RemoteError, Runner, TransferTimeouts,
+};
 use ibscope_orchestrator::run::{self, RunError};
 use ibscope_orchestrator::undo;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -257,13 +258,12 @@ impl Files for SlowRunner {
     fn read_file(
         &self,
         node: &str,
-        path: &Path,
-        offset: u64,
-        idle: Duration,
+        part: FilePart<'_>,
+        timeouts: TransferTimeouts,
         sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
-    ) -> Result<u64, RemoteError> {
-        self.offsets.lock().unwrap().push(offset);
-        self.nodes.read_file(node, path, offset, idle, &mut |chunk| {
+    ) -> Result<String, RemoteError> {
+        self.offsets.lock().unwrap().push(part.offset);
+        self.nodes.read_file(node, part, timeouts, &mut |chunk| {
             let (first, rest) = chunk.split_at(100);
             sink(first)?;
             std::thread::sleep(self.until.saturating_duration_since(Instant::now()));

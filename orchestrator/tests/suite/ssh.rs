@@ -3,19 +3,29 @@
 use crate::lab::{SinkLab, in_seconds, names, start, wait_until};
 use crate::sshd::{SshdNode, is_there, keygen, know, make_key, ssh_lines};
 use ibscope_orchestrator::config::Config;
-use ibscope_orchestrator::remote::{Files, RemoteError, Runner, SshRunner, parallel};
+use ibscope_orchestrator::remote::{
+    CommandOutput, FilePart, Files, RemoteError, Runner, SshRunner, TransferTimeouts, parallel,
+};
 use ibscope_orchestrator::undo;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Mutex;
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(30);
+const TIMEOUTS: TransferTimeouts = TransferTimeouts { idle: LONG, whole: LONG };
 
 fn argv(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
+}
+
+fn sha256sum(file: &Path) -> String {
+    let printed = Command::new("sha256sum").arg(file).output().unwrap();
+    String::from_utf8(printed.stdout).unwrap()[..64].to_owned()
 }
 
 /// A lab with one node whose host key is known.
@@ -281,14 +291,15 @@ fn nodes_are_reached_through_a_jump_host() {
     let file = lab.folder.join("captures/x");
     fs::write(&file, &bytes).unwrap();
     let mut got = Vec::new();
-    let length = ssh
-        .read_file("n1", &file, 1000, LONG, &mut |chunk| {
+    let part = FilePart { path: &file, offset: 1000, bytes: 5_000_000 };
+    let sha256 = ssh
+        .read_file("n1", part, TIMEOUTS, &mut |chunk| {
             got.extend_from_slice(chunk);
             Ok(())
         })
         .unwrap();
-    assert_eq!(length, 5_000_000 - 1000);
     assert!(got == bytes[1000..]);
+    assert_eq!(sha256, sha256sum(&file), "of the whole file");
     assert_eq!(jump.log().matches("Accepted publickey").count(), 2);
     know(&lab, &node.known("ed25519"));
     let error = SshRunner::new(&config).unwrap().run(Some("n1"), &argv(&["/bin/true"]), LONG).unwrap_err();
@@ -302,7 +313,8 @@ fn a_missing_file_is_named() {
     }
     let (_lab, _node, config) = one_node();
     let ssh = SshRunner::new(&config).unwrap();
-    let error = ssh.read_file("n1", Path::new("/no/such/file"), 0, LONG, &mut |_| Ok(())).unwrap_err();
+    let part = FilePart { path: Path::new("/no/such/file"), offset: 0, bytes: 1 };
+    let error = ssh.read_file("n1", part, TIMEOUTS, &mut |_| Ok(())).unwrap_err();
     assert!(
         matches!(&error, RemoteError::File { node, path, .. } if node == "n1" && path == "/no/such/file"),
         "{error}"
@@ -311,7 +323,7 @@ fn a_missing_file_is_named() {
 }
 
 /// Captures on two nodes, from the start to the fetched file. Parts that were fetched before are
-/// not fetched again if they are the same.
+/// not fetched again if they are the same; otherwise they are discarded.
 #[test]
 fn captures_are_fetched_from_nodes() {
     if !is_there() {
@@ -343,15 +355,20 @@ fn captures_are_fetched_from_nodes() {
         }
         // Another process than the one that started the run undoes it.
         drop(ssh);
-        let undone = undo::job(&config, 7, &SshRunner::new(&config).unwrap(), in_seconds(60)).unwrap();
+        let ssh = SshRunner::new(&config).unwrap();
+        let mut undone = undo::job(&config, 7, &ssh, in_seconds(60)).unwrap();
+        if before == Some(false) {
+            assert!(undone[0].left[0].contains("changed since an earlier attempt"), "{:?}", undone[0].left);
+            assert!(!folder.join("c-n1.pcap").exists());
+            undone = undo::job(&config, 7, &ssh, in_seconds(60)).unwrap();
+        }
         assert_eq!(undone[0].left, [""; 0]);
         lab.assert_restored(run);
         for capture in &undone[0].captures {
             let fetched = capture.fetched.as_ref().unwrap();
             let bytes = fs::read(&fetched.file).unwrap();
             assert_eq!((bytes.len(), fetched.bytes), (whole_bytes, whole_bytes as u64));
-            let printed = Command::new("sha256sum").arg(&fetched.file).output().unwrap();
-            assert_eq!(fetched.sha256, String::from_utf8(printed.stdout).unwrap()[..64]);
+            assert_eq!(fetched.sha256, sha256sum(&fetched.file));
             assert_eq!(fs::metadata(&fetched.file).unwrap().permissions().mode() & 0o777, 0o600);
         }
         assert!(!file.exists());
@@ -403,4 +420,110 @@ fn a_sink_that_is_down_is_named_and_the_rest_undone() {
     assert_eq!(undone[0].left, [""; 0]);
     assert!(undone[0].captures.iter().all(|capture| capture.fetched.is_some()), "{:?}", undone[0].captures);
     lab.assert_restored("when the sink is back");
+}
+
+/// A runner whose connections to a node break, or which does something else, once a transfer has
+/// passed 8 MiB.
+struct BreakingRunner<'a> {
+    ssh: &'a SshRunner,
+    act: &'a (dyn Fn() + Sync),
+    offsets: Mutex<Vec<u64>>,
+}
+
+impl Runner for BreakingRunner<'_> {
+    fn run(&self, node: Option<&str>, argv: &[String], timeout: Duration) -> Result<CommandOutput, RemoteError> {
+        self.ssh.run(node, argv, timeout)
+    }
+}
+
+impl Files for BreakingRunner<'_> {
+    fn read_file(
+        &self,
+        node: &str,
+        part: FilePart<'_>,
+        timeouts: TransferTimeouts,
+        sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<String, RemoteError> {
+        self.offsets.lock().unwrap().push(part.offset);
+        let (mut passed, mut is_done) = (0, false);
+        self.ssh.read_file(node, part, timeouts, &mut |chunk| {
+            sink(chunk)?;
+            passed += chunk.len();
+            if passed > 8 << 20 && !is_done {
+                is_done = true;
+                (self.act)();
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A connection breaks in the middle of a transfer, and the next attempt continues there. A file that
+/// is changed meanwhile is an error, not a mixture of both, and so is one that is changed during a
+/// transfer. Afterwards the file as it is now is fetched.
+#[test]
+fn a_transfer_that_breaks_is_continued_and_a_changed_file_is_an_error() {
+    if !is_there() {
+        return;
+    }
+    let (lab, node, mut config) = one_node();
+    config.collect.fetch = true;
+    let ssh = SshRunner::new(&config).unwrap();
+    let mut plan = lab.plan(7, "a", ["n1", "n1"], false);
+    plan.steps.remove(1);
+    plan.sinks.remove(1);
+    start(&config, &ssh, plan, LONG).unwrap();
+    let file = lab.capture("a", "n1").file;
+    // The capture program writes at its own place, so what is appended stays: more than is on its way
+    // when a connection breaks.
+    let appended: Vec<u8> = (0..64_u32 << 20).map(|place| (place.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    OpenOptions::new().append(true).open(&file).unwrap().write_all(&appended).unwrap();
+    let folder = lab.folder.join("collected/ibscope-7-20261121T200022Z");
+    let (part, whole) = (folder.join("a-n1.pcap.part"), folder.join("a-n1.pcap"));
+    let fetch = |act: &(dyn Fn() + Sync)| {
+        let runner = BreakingRunner { ssh: &ssh, act, offsets: Mutex::default() };
+        let mut undone = undo::job_without_deadline(&config, 7, &runner, in_seconds(60)).unwrap();
+        (undone.remove(0).left, runner.offsets.into_inner().unwrap())
+    };
+    let change = |place: u64| {
+        let changed = OpenOptions::new().write(true).open(&file).unwrap();
+        changed.write_all_at(b"changed", place).unwrap();
+    };
+    let have = || fs::metadata(&part).unwrap().len();
+    let breaks: &(dyn Fn() + Sync) = &|| node.break_connections();
+
+    let (left, offsets) = fetch(breaks);
+    assert!(left.len() == 1 && left[0].contains("connection broke") && offsets == [0], "{left:?} {offsets:?}");
+    let (first, bytes) = (have(), fs::metadata(&file).unwrap().len());
+    assert!(first >= 8 << 20 && first < bytes, "{first} of {bytes}");
+    // It breaks again.
+    let (left, offsets) = fetch(breaks);
+    assert!(left.len() == 1 && offsets == [first], "{left:?} {offsets:?} {first}");
+    let second = have();
+    assert!(second >= first + (8 << 20), "{second}");
+
+    // The bytes that are here already are changed at the sink.
+    change(1 << 20);
+    let (left, offsets) = fetch(&|| ());
+    assert!(left.len() == 1 && left[0].contains("changed since an earlier attempt"), "{left:?}");
+    assert_eq!(offsets, [second]);
+    assert!(!part.exists() && !whole.exists());
+    // The file is changed while it is read.
+    let (left, _) = fetch(&|| change(2 << 20));
+    assert!(left.len() == 1 && left[0].contains("changed while it was read"), "{left:?}");
+    assert!(!whole.exists());
+    // It has become shorter.
+    OpenOptions::new().write(true).open(&file).unwrap().set_len(1 << 20).unwrap();
+    let (left, _) = fetch(&|| ());
+    assert!(left.len() == 1 && left[0].contains("it has 1048576 bytes, and had"), "{left:?}");
+    assert!(!whole.exists());
+
+    // The file of the last transfer is gone, so its bytes are discarded.
+    fs::write(&file, &appended).unwrap();
+    OpenOptions::new().write(true).open(&file).unwrap().set_len(bytes).unwrap();
+    let (left, _) = fetch(&|| ());
+    assert!(left.len() == 1 && left[0].contains("changed since an earlier attempt"), "{left:?}");
+    assert_eq!(fetch(&|| ()), (vec![], vec![0]));
+    assert!(fs::read(&whole).unwrap() == fs::read(&file).unwrap());
+    lab.assert_restored("after the transfer");
 }

@@ -77,7 +77,7 @@ impl SshdNode {
         write!(
             text,
             "Port {port}\nListenAddress 127.0.0.1\nPidFile none\nAuthorizedKeysFile {}\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
-             UsePAM no\nStrictModes no\nPermitRootLogin prohibit-password\nSubsystem sftp internal-sftp\nSetEnv SHLVL=1 NODE={name} IBDUMP_STANDIN_MODE_FILE={}\n",
+             UsePAM no\nStrictModes no\nPermitRootLogin prohibit-password\nSetEnv SHLVL=1 NODE={name} IBDUMP_STANDIN_MODE_FILE={}\n",
             lab.folder.join("ssh/authorized_keys").display(),
             lab.mode_file().display()
         )
@@ -98,6 +98,18 @@ impl SshdNode {
     pub(crate) fn go_down(&mut self) {
         self.daemon.kill().unwrap();
         self.daemon.wait().unwrap();
+    }
+
+    /// Kills the sessions of the daemon, which breaks their connections.
+    pub(crate) fn break_connections(&self) {
+        let daemon = self.daemon.id().to_string();
+        for process in fs::read_dir("/proc").unwrap().flatten() {
+            let Ok(stat) = fs::read_to_string(process.path().join("stat")) else { continue };
+            let parent = stat.rsplit_once(") ").and_then(|(_, fields)| fields.split(' ').nth(1));
+            if parent == Some(&daemon) {
+                Command::new("kill").args(["-KILL", process.file_name().to_str().unwrap()]).status().unwrap();
+            }
+        }
     }
 
     /// Starts the daemon again, with the same host keys.
