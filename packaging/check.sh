@@ -1,6 +1,6 @@
 #!/bin/sh
-# Checks the packages of packaging/dist.sh: the program runs, the manual has no warnings, and shells
-# read the completions.
+# Checks the packages of packaging/dist.sh: the program runs, the manual has no warnings, shells read
+# the completions, and each package has the files for hooks and the sweeper.
 # usage: packaging/check.sh FOLDER
 set -eu
 cd "$(dirname "$0")/.."
@@ -54,11 +54,28 @@ if command -v fish >/dev/null; then
 	[ "$(fish -c "source $share/fish/vendor_completions.d/ibscope.fish; complete -C 'ibscope collec'" | cut -f1)" = collectives ] && echo "fish completes"
 fi
 
+# The files for hooks and the sweeper, below a folder that has the content of a package's /usr.
+check_site_files() {
+	for file in systemd/ibscope-sweep.service=lib/systemd/system systemd/ibscope-sweep.timer=lib/systemd/system \
+		tmpfiles/ibscope.conf=lib/tmpfiles.d logrotate/ibscope=share/ibscope/logrotate spank/ibscope.c=share/ibscope/spank \
+		grafana/ibscope.json=share/ibscope/grafana; do
+		from=packaging/${file%=*} to=$1/${file#*=}/$(basename "${file%=*}")
+		cmp "$from" "$to"
+		[ "$(stat -c %a "$to")" = 644 ] || { echo "$to: mode $(stat -c %a "$to")"; exit 1; }
+	done
+	diff -r packaging/ansible "$1/share/ibscope/ansible"
+}
+check_site_files "$work"
+if [ -e /usr/include/slurm/spank.h ]; then
+	gcc -Wall -Wextra -Werror -shared -fPIC -o "$work/spank.so" "$share/ibscope/spank/ibscope.c" && echo "the SPANK plugin compiles"
+fi
+
 deb=$(echo "$dist"/ibscope_*.deb)
 if [ -e "$deb" ]; then
 	dpkg-deb --extract "$deb" "$work/deb"
 	cmp "$work/deb/usr/bin/ibscope" "$ibscope"
 	cmp "$work/deb/usr/share/doc/ibscope/sbom.cdx.json" "$sbom"
+	check_site_files "$work/deb/usr"
 	(cd "$work/deb" && dpkg-deb --info "$deb" md5sums >"$work/sums" && md5sum --quiet --check "$work/sums")
 	# A dynamic program depends on the packages of its libraries.
 	if ldd "$ibscope" 2>/dev/null | grep -q '=>'; then dpkg-deb --field "$deb" Depends | grep 'libc6 (>=' | grep -q libssl; fi
@@ -67,7 +84,10 @@ fi
 rpm=$(echo "$dist"/ibscope-*.rpm)
 if [ -e "$rpm" ]; then
 	rpm --query --list --package "$rpm" | grep -q '^/usr/bin/ibscope$'
-	(cd "$work" && rpm2cpio "$rpm" | cpio --quiet --extract --make-directories ./usr/share/doc/ibscope/sbom.cdx.json && cmp usr/share/doc/ibscope/sbom.cdx.json "$sbom")
+	mkdir "$work/rpm"
+	(cd "$work/rpm" && rpm2cpio "$rpm" | cpio --quiet --extract --make-directories)
+	cmp "$work/rpm/usr/share/doc/ibscope/sbom.cdx.json" "$sbom"
+	check_site_files "$work/rpm/usr"
 	rpm --checksig --nosignature "$rpm" | grep -q 'digests OK'
 	echo ".rpm: digests match"
 fi
