@@ -12,10 +12,15 @@ use crate::log::{Level, Log};
 use crate::remote::{CommandOutput, LocalRunner, Runner as _, SshRunner, parallel};
 use crate::retention;
 use crate::status::{self, JobState};
-use crate::undo::{self, UndoReport};
+use crate::undo::{self, FetchTiming, UndoReport};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::Duration;
+
+/// Interval of [`sweep`] for hooks and the systemd unit.
+pub const RESTORE_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Pause after the third attempt that left work; each further attempt doubles it. The first two are
 /// those of prolog and epilog, so that the next sweep finds no pause.
@@ -81,22 +86,61 @@ impl SweptRun {
 
 /// Sweeps a state folder. `current` is the current configuration, if it can be read. The runs of the
 /// job `except` are left out. A folder that does not exist has no runs.
-pub fn sweep(state_dir: &Path, current: Option<&Config>, except: Option<u32>) -> Result<Vec<SweptRun>, JournalError> {
+///
+/// The transfer of a capture may take hours. Meanwhile the runs that occur are undone every
+/// `interval`, and their captures stay for the next sweep.
+pub fn sweep(
+    state_dir: &Path,
+    current: Option<&Config>,
+    except: Option<u32>,
+    interval: Duration,
+) -> Result<Vec<SweptRun>, JournalError> {
     if !state_dir.exists() {
         return Ok(Vec::new());
     }
-    let state = State::open(state_dir)?;
+    let state = &State::open(state_dir)?;
     state.folder().remove_abandoned(None);
     let mut stored = state.journals()?;
     stored.retain(|stored| except != Some(stored.job_id));
-    Ok(parallel(&stored, MAX_RUNS_AT_ONCE, |stored| SweptRun {
-        job_id: stored.job_id,
-        journal: stored.path.clone(),
-        outcome: sweep_run(&state, stored, current),
+    let work = || {
+        parallel(&stored, MAX_RUNS_AT_ONCE, |stored| SweptRun {
+            job_id: stored.job_id,
+            journal: stored.path.clone(),
+            outcome: sweep_run(state, stored, current, FetchTiming::Now),
+        })
+    };
+    Ok(thread::scope(|scope| {
+        let (end, ended) = mpsc::channel::<()>();
+        let restore = move || {
+            while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                restore_runs(state, current, except);
+            }
+        };
+        // Without this thread, the next sweep undoes the runs that occur meanwhile.
+        let _ = thread::Builder::new().spawn_scoped(scope, restore);
+        let swept = work();
+        drop(end);
+        swept
     }))
 }
 
-fn sweep_run(state: &State, stored: &StoredJournal, current: Option<&Config>) -> SweepOutcome {
+/// Undoes the runs that still change the fabric or the sinks, and fetches no capture. Each run's own
+/// log names its faults.
+fn restore_runs(state: &State, current: Option<&Config>, except: Option<u32>) {
+    let mut stored = state.journals().unwrap_or_default();
+    stored.retain(|stored| {
+        let is_restored = stored.record.as_ref().is_ok_and(|record| record.occupying_steps().next().is_none());
+        except != Some(stored.job_id) && !is_restored
+    });
+    parallel(&stored, MAX_RUNS_AT_ONCE, |stored| sweep_run(state, stored, current, FetchTiming::Later));
+}
+
+fn sweep_run(
+    state: &State,
+    stored: &StoredJournal,
+    current: Option<&Config>,
+    captures_go: FetchTiming,
+) -> SweepOutcome {
     let record = match &stored.record {
         Ok(record) => record,
         Err(error) => {
@@ -122,12 +166,12 @@ fn sweep_run(state: &State, stored: &StoredJournal, current: Option<&Config>) ->
     if next_s > 0 {
         return SweepOutcome::Waiting { left: record.left.clone(), next_s };
     }
-    let mut outcome = undo_with(config, state, stored);
+    let mut outcome = undo_with(config, state, stored, captures_go);
     let differs = |other: &&Config| other.source.text != config.source.text;
     if is_incomplete(&outcome)
         && let Some(other) = current.filter(differs)
     {
-        outcome = undo_with(other, state, stored);
+        outcome = undo_with(other, state, stored, captures_go);
     }
     outcome
 }
@@ -176,13 +220,13 @@ fn pause_left(record: &RunRecord, now_ns: i64) -> Duration {
     pause.saturating_sub(since)
 }
 
-fn undo_with(config: &Config, state: &State, stored: &StoredJournal) -> SweepOutcome {
+fn undo_with(config: &Config, state: &State, stored: &StoredJournal, captures_go: FetchTiming) -> SweepOutcome {
     let log = Log::open(config.run.log.as_deref(), config.run.syslog, &format!("job {}", stored.job_id));
     let runner = match SshRunner::new(config) {
         Ok(runner) => runner,
         Err(error) => return failed(&log, error.to_string()),
     };
-    match undo::stored(config, state, stored, &runner) {
+    match undo::stored(config, state, stored, &runner, captures_go) {
         Ok(None) => SweepOutcome::Busy,
         Ok(Some(report)) => {
             log.write(Level::Info, "the sweeper undoes this run, because no live job owns it");

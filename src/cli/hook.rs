@@ -161,7 +161,7 @@ fn run_sweep(args: &SweepArgs) -> ExitCode {
     folders.dedup();
     let (mut text, mut is_well) = (String::new(), true);
     for folder in &folders {
-        match sweep::sweep(folder, current.as_ref().ok(), None) {
+        match sweep::sweep(folder, current.as_ref().ok(), None, sweep::RESTORE_INTERVAL) {
             Ok(runs) => {
                 is_well &= !runs.iter().any(SweptRun::is_left);
                 text.extend(runs.iter().map(swept_text));

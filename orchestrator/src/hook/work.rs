@@ -57,7 +57,7 @@ fn sweep_in_background(config: &Config, job_id: u32, log: &Log) {
         log.write(Level::Warning, &format!("no copy of the program was kept for a later undo: {error}"));
     }
     // Each run's own log names its faults.
-    if let Err(error) = sweep::sweep(&config.run.state_dir, Some(config), Some(job_id)) {
+    if let Err(error) = sweep::sweep(&config.run.state_dir, Some(config), Some(job_id), sweep::RESTORE_INTERVAL) {
         log.write(Level::Warning, &format!("earlier runs were not swept: {error}"));
     }
     sweep::retain(config);

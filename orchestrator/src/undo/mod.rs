@@ -99,6 +99,7 @@ pub(crate) fn stored(
     state: &State,
     stored: &StoredJournal,
     runner: &dyn Files,
+    captures_go: FetchTiming,
 ) -> Result<Option<UndoReport>, JournalError> {
     let lock = match state.lock_job(stored.job_id, Instant::now()) {
         Err(JournalError::Locked { .. }) => return Ok(None),
@@ -109,7 +110,7 @@ pub(crate) fn stored(
     }
     let journal = state.reopen(&stored.path, lock)?;
     let context = RunContext { config, runner, deadline: Instant::now() + NO_DEADLINE, command_log: None };
-    Ok(Some(undo(context, state, journal, FetchTiming::Now).0))
+    Ok(Some(undo(context, state, journal, captures_go).0))
 }
 
 /// Undoes every run that is not running, or whose job has ended according to `has_ended`, unless

@@ -6,7 +6,7 @@ use ibscope_orchestrator::config::Config;
 use ibscope_orchestrator::remote::{
     CommandOutput, FilePart, Files, RemoteError, Runner, SshRunner, TransferTimeouts, parallel,
 };
-use ibscope_orchestrator::undo;
+use ibscope_orchestrator::{sweep, undo};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::net::TcpListener;
@@ -526,4 +526,64 @@ fn a_transfer_that_breaks_is_continued_and_a_changed_file_is_an_error() {
     assert_eq!(fetch(&|| ()), (vec![], vec![0]));
     assert!(fs::read(&whole).unwrap() == fs::read(&file).unwrap());
     lab.assert_restored("after the transfer");
+}
+
+/// While the sweeper fetches a capture, which may take hours, it undoes the runs that occur.
+#[test]
+fn a_long_transfer_does_not_keep_the_sweeper_from_other_runs() {
+    if !is_there() {
+        return;
+    }
+    let lab = SinkLab::new();
+    make_key(&lab);
+    let (first, mut second) = (SshdNode::start(&lab, "n1", &["ed25519"]), SshdNode::start(&lab, "n2", &["ed25519"]));
+    know(&lab, &format!("{}{}", first.known("ed25519"), second.known("ed25519")));
+    lab.config_with(&ssh_lines(&[&first, &second], ""), "");
+    // The sweeper takes the configuration from the journal.
+    let path = lab.folder.join("ibscope.toml");
+    let text = fs::read_to_string(&path).unwrap().replace("[collect]\n", "[collect]\nfetch = true\n");
+    fs::write(&path, text).unwrap();
+    let config = Config::read(&path).unwrap();
+    let one_sink = |job_id, run, node| {
+        let mut plan = lab.plan(job_id, run, [node, node], true);
+        plan.steps.remove(1);
+        plan.sinks.remove(1);
+        plan
+    };
+    let ssh = SshRunner::new(&config).unwrap();
+    // The captures of a job stay on the sink, because the time of the epilog has passed.
+    start(&config, &ssh, one_sink(7, "a", "n1"), LONG).unwrap();
+    let file = lab.capture("a", "n1").file;
+    OpenOptions::new().append(true).open(&file).unwrap().write_all(&vec![7; 256 << 20]).unwrap();
+    let runner = BreakingRunner { ssh: &ssh, act: &|| first.break_connections(), offsets: Mutex::default() };
+    let undone = undo::job(&config, 7, &runner, in_seconds(60)).unwrap();
+    assert!(undone[0].is_restored && undone[0].left.len() == 1, "{undone:?}");
+    // The sink of another job is down at its end.
+    start(&config, &ssh, one_sink(8, "b", "n2"), LONG).unwrap();
+    second.go_down();
+    drop(ssh);
+    let undone = undo::job(&config, 8, &SshRunner::new(&config).unwrap(), in_seconds(60)).unwrap();
+    assert!(!undone[0].is_restored && !lab.mirrored().is_empty(), "{undone:?}");
+
+    let part = lab.folder.join("collected/ibscope-7-20261121T200022Z/a-n1.pcap.part");
+    let begun = fs::metadata(&part).unwrap().len();
+    let interval = Duration::from_millis(500);
+    std::thread::scope(|scope| {
+        let swept = scope.spawn(|| sweep::sweep(&config.run.state_dir, Some(&config), None, interval).unwrap());
+        wait_until("the transfer goes on", || fs::metadata(&part).unwrap().len() > begun);
+        first.signal_sessions("-STOP");
+        second.come_back();
+        wait_until("the other run is undone", || {
+            let is_capturing = lab.processes().iter().any(|(_, line)| line.contains("b-n2.pcap"));
+            lab.mirrored().is_empty() && !is_capturing
+        });
+        assert!(part.exists() && !swept.is_finished(), "the transfer waits");
+        first.signal_sessions("-CONT");
+        let swept = swept.join().unwrap();
+        assert!(swept.iter().any(|run| run.job_id == 7 && !run.is_left()), "{swept:?}");
+    });
+    // The next sweep fetches the other capture.
+    let undone = undo::job(&config, 8, &SshRunner::new(&config).unwrap(), in_seconds(60)).unwrap();
+    assert_eq!(undone[0].left, [""; 0]);
+    lab.assert_restored("after both");
 }

@@ -102,12 +102,17 @@ impl SshdNode {
 
     /// Kills the sessions of the daemon, which breaks their connections.
     pub(crate) fn break_connections(&self) {
+        self.signal_sessions("-KILL");
+    }
+
+    /// Sends a signal to the sessions of the daemon.
+    pub(crate) fn signal_sessions(&self, signal: &str) {
         let daemon = self.daemon.id().to_string();
         for process in fs::read_dir("/proc").unwrap().flatten() {
             let Ok(stat) = fs::read_to_string(process.path().join("stat")) else { continue };
             let parent = stat.rsplit_once(") ").and_then(|(_, fields)| fields.split(' ').nth(1));
             if parent == Some(&daemon) {
-                Command::new("kill").args(["-KILL", process.file_name().to_str().unwrap()]).status().unwrap();
+                Command::new("kill").args([signal, process.file_name().to_str().unwrap()]).status().unwrap();
             }
         }
     }
