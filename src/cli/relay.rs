@@ -159,22 +159,43 @@ fn wait(program: &mut Child, shall_stop: impl Fn() -> bool) -> anyhow::Result<Ex
 fn start_analysis(args: &RelayArgs, input: &Path, profile: &Path) -> anyhow::Result<(Child, String)> {
     let (memory, cpus) = (args.memory_bytes, args.cpus);
     let program = std::env::current_exe()?;
-    // systemd runs services only if it is process 1 (sd_booted(3)).
-    let has_systemd = Path::new("/run/systemd/system").is_dir() && Path::new("/usr/bin/systemd-run").exists();
-    let (mut command, limited_by) = if has_systemd {
-        let mut command = Command::new("/usr/bin/systemd-run");
-        command.args(["--scope", "--quiet", "--collect", "-p", &format!("MemoryMax={memory}")]);
-        command.args(["-p", "MemorySwapMax=0", "-p", &format!("CPUQuota={}%", u64::from(cpus) * 100), "--"]);
-        (command, format!("systemd-run: {memory} bytes of memory, {cpus} CPUs"))
-    } else {
-        let mut command = Command::new("/usr/bin/prlimit");
-        command.args([&format!("--data={memory}"), "--", "/usr/bin/nice", "-n", "19"]);
-        (command, format!("prlimit and nice: {memory} bytes of data, {cpus} threads, no limit of CPU time"))
+    let (mut command, limited_by) = match scope(memory, cpus) {
+        Ok(command) => (command, format!("systemd-run: {memory} bytes of memory, {cpus} CPUs")),
+        Err(why) => {
+            let mut command = Command::new("/usr/bin/prlimit");
+            command.args([&format!("--data={memory}"), "--", "/usr/bin/nice", "-n", "19"]);
+            let limits = format!("{memory} bytes of data, {cpus} threads, no limit of CPU time");
+            (command, format!("prlimit and nice: {limits} ({why})"))
+        }
     };
     command.arg(program).args(["analyze", "--partial", "--threads", &cpus.to_string()]).arg(input);
     command.arg("-o").arg(profile).stdin(Stdio::piped()).stdout(Stdio::null());
     let child = command.spawn().context("the analysis cannot be started")?;
     Ok((child, limited_by))
+}
+
+/// A command that runs the program after it in a scope of systemd with these limits, or the reason
+/// why there is none.
+fn scope(memory_bytes: u64, cpus: u32) -> Result<Command, String> {
+    // systemd runs services only if it is process 1 (sd_booted(3)).
+    if !Path::new("/run/systemd/system").is_dir() {
+        return Err("systemd does not run here".to_owned());
+    }
+    let command = || {
+        let mut command = Command::new("/usr/bin/systemd-run");
+        command.args(["--scope", "--quiet", "--collect", "-p", &format!("MemoryMax={memory_bytes}")]);
+        command.args(["-p", "MemorySwapMax=0", "-p", &format!("CPUQuota={}%", u64::from(cpus) * 100), "--"]);
+        command
+    };
+    // Only root, or a user whom polkit allows it, may create a scope.
+    let tried = command().arg("/bin/true").stdin(Stdio::null()).output();
+    let tried = tried.map_err(|error| format!("systemd-run cannot be started: {error}"))?;
+    if tried.status.success() {
+        return Ok(command());
+    }
+    let printed = String::from_utf8_lossy(&tried.stderr);
+    let first = printed.lines().next().unwrap_or_default();
+    Err(format!("systemd-run ended with {}: {first}", tried.status))
 }
 
 fn run_tool(command: &mut Command) -> anyhow::Result<()> {

@@ -11,6 +11,7 @@ use crate::tools;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::Path;
+use std::process::Command;
 
 /// User and group 1 of Debian, the owner of the runs.
 const OWNER: (u32, u32) = (1, 1);
@@ -90,6 +91,8 @@ pub(crate) fn sinks_keep_profiles_only() {
     }
 
     the_analyses_cannot_keep_up(&lab);
+    the_analyses_are_limited(&lab);
+    the_analyses_run_in_scopes(&lab);
 
     for (job, killed, said) in [
         (762, ANALYSIS, "ended with status 1"),
@@ -145,4 +148,104 @@ fn the_analyses_cannot_keep_up(lab: &HookLab) {
         let plain = |text: &str| text.split_whitespace().collect::<String>();
         assert!(plain(&text).contains(&plain(&note)), "{text}");
     }
+}
+
+/// Ends a capture of two sinks, and returns how the analyses were limited.
+fn limits_of(lab: &HookLab, job: u32) -> Vec<String> {
+    hook(lab, "epilog", job);
+    clean(lab);
+    let manifest = manifest_of(lab, job);
+    let captures = manifest["captures"].as_array().expect("captures").iter();
+    captures.map(|capture| capture["ended"]["profile"]["limited_by"].as_str().expect("text").to_owned()).collect()
+}
+
+/// Puts an empty folder over that of systemd, and in it what shows that systemd is process 1.
+fn cover_systemd(lab: &HookLab, is_process_1: bool) {
+    lab.container.succeeds(["mkdir", "-p", "/run/systemd"]);
+    lab.container.succeeds(["mount", "-t", "tmpfs", "none", "/run/systemd"]);
+    if is_process_1 {
+        lab.container.succeeds(["mkdir", "/run/systemd/system"]);
+    }
+}
+
+/// Without systemd, the kernel limits memory and priority of the analyses. An analysis that reaches
+/// its limit ends, the capture goes on, and the log says so.
+fn the_analyses_are_limited(lab: &HookLab) {
+    cover_systemd(lab, false);
+    configure(lab, "memory_bytes = 3_000_000_000");
+    starts(lab, 764);
+    let analyses = until(LONGEST, "two analyses", || Some(processes(lab, ANALYSIS)).filter(|found| found.len() == 2));
+    for id in &analyses {
+        let limits = lab.container.succeeds(["cat", &format!("/proc/{id}/limits")]);
+        let data = limits.lines().find(|line| line.starts_with("Max data size")).expect("a limit");
+        let words: Vec<&str> = data.split_whitespace().collect();
+        assert_eq!(words[3..5], ["3000000000"; 2], "{limits}");
+        assert_eq!(lab.container.succeeds(["ps", "-o", "ni=", "-p", id]).trim(), "19");
+    }
+    let expected =
+        "prlimit and nice: 3000000000 bytes of data, 1 threads, no limit of CPU time (systemd does not run here)";
+    assert_eq!(limits_of(lab, 764), [expected; 2]);
+
+    configure(lab, "memory_bytes = 1_000_000");
+    starts(lab, 765);
+    let log_text = hook(lab, "epilog", 765);
+    assert!(log_text.contains("the analysis wrote no profile"), "{log_text}");
+    clean(lab);
+    check_no_packets(&lab.path().join("captures"));
+    lab.container.succeeds(["umount", "/run/systemd"]);
+}
+
+/// A stand-in for `systemd-run`: the real one parses the arguments, and must miss nothing but its bus.
+/// Then the program after them runs, or the stand-in fails as for a user who may not create a scope.
+const SYSTEMD_RUN: &str = r#"#!/bin/sh
+text=$(LAB/systemd-run "$@" 2>&1)
+case $text in *"Failed to connect to bus"*) ;; *) echo "$text" >&2; exit 1 ;; esac
+[ ! -e LAB/denied ] || { echo "Failed to start transient scope unit: Access denied" >&2; exit 1; }
+printf '%s\n' "$*" >>LAB/scopes
+while [ "$1" != -- ]; do shift; done
+shift
+exec "$@"
+"#;
+
+/// Where systemd is process 1, the analyses run in scopes with limits. If no scope can be created,
+/// they have the other limits, and the manifest says why.
+fn the_analyses_run_in_scopes(lab: &HookLab) {
+    const REAL: &str = "/usr/bin/systemd-run";
+    if !Path::new(REAL).exists() || !Path::new("/usr/bin/systemd-analyze").exists() {
+        println!("SKIPPED: systemd is not installed");
+        return;
+    }
+    cover_systemd(lab, true);
+    let at = |name: &str| lab.path().join(name);
+    fs::copy(REAL, at("systemd-run")).expect("systemd-run");
+    let standin = at("systemd-run.sh");
+    fs::write(&standin, SYSTEMD_RUN.replace("LAB", &lab.path().display().to_string())).expect("stand-in");
+    fs::set_permissions(&standin, fs::Permissions::from_mode(0o755)).expect("permissions");
+    lab.container.succeeds(["mount", "--bind", standin.to_str().expect("path"), REAL]);
+
+    configure(lab, "memory_bytes = 3_000_000_000\ncpus = 2");
+    starts(lab, 766);
+    assert_eq!(limits_of(lab, 766), ["systemd-run: 3000000000 bytes of memory, 2 CPUs"; 2]);
+    check_counts(&folder_of(lab, 766).join("job.ibp"));
+    let scopes = fs::read_to_string(at("scopes")).expect("scopes");
+    let options = "--scope --quiet --collect -p MemoryMax=3000000000 -p MemorySwapMax=0 -p CPUQuota=200% --";
+    let programs: Vec<&str> = scopes.lines().map(|line| line.strip_prefix(options).expect(line)).collect();
+    let analyses = programs.iter().filter(|program| program.contains(ANALYSIS)).count();
+    assert_eq!((programs.len(), analyses), (4, 2), "two trials and two analyses: {scopes}");
+    // systemd accepts names and values of the limits. A `%` is doubled in a unit.
+    let limits: String = options.split(' ').filter(|word| word.contains('=')).map(|word| format!("{word}\n")).collect();
+    let unit = at("limits.service");
+    fs::write(&unit, format!("[Service]\nExecStart=/bin/true\n{}", limits.replace('%', "%%"))).expect("unit");
+    let ran = Command::new("/usr/bin/systemd-analyze").args(["verify", "--man=no"]).arg(&unit).output();
+    let ran = ran.expect("systemd-analyze");
+    assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
+
+    fs::write(at("denied"), "").expect("file");
+    starts(lab, 767);
+    for limited in limits_of(lab, 767) {
+        assert!(limited.starts_with("prlimit and nice: ") && limited.ends_with("Access denied)"), "{limited}");
+    }
+    check_counts(&folder_of(lab, 767).join("job.ibp"));
+    lab.container.succeeds(["umount", REAL]);
+    lab.container.succeeds(["umount", "/run/systemd"]);
 }
