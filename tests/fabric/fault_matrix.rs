@@ -7,6 +7,7 @@
 
 use crate::cases::{LONGEST, NODELIST};
 use crate::container::until;
+use crate::fault_steps::{MatrixSite, STEPS, Stage, Step};
 use crate::gate::GateDecision;
 use crate::ibdump::IbdumpFault;
 use crate::injected::{InjectedFault as Fault, is_own_process};
@@ -22,62 +23,8 @@ use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-/// Part of a capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
-    Prolog,
-    Job,
-    Epilog,
-}
-
-/// A step: the call of a program by a hook. `number` counts the calls of this program in the stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Step {
-    stage: Stage,
-    call: &'static str,
-    number: usize,
-}
-
-const fn step(stage: Stage, call: &'static str, number: usize) -> Step {
-    Step { stage, call, number }
-}
-
-/// The steps of a capture with two sinks and four mirrored ports, in order. Where calls come at the
-/// same time, or once per port and node, the first one counts, and the last one of those that change
-/// something.
-const STEPS: [Step; 28] = [
-    step(Stage::Prolog, "ibnetdiscover", 1),
-    step(Stage::Prolog, "ibstat", 1),
-    step(Stage::Prolog, "ibtracert", 1),
-    step(Stage::Prolog, "switchctl-show", 1),
-    step(Stage::Prolog, "folder", 1),
-    step(Stage::Prolog, "stat", 1),
-    step(Stage::Prolog, "date", 1),
-    step(Stage::Prolog, "launch", 1),
-    step(Stage::Prolog, "launch", 2),
-    step(Stage::Prolog, "look", 1),
-    step(Stage::Prolog, "switchctl-on", 1),
-    step(Stage::Prolog, "switchctl-on", 4),
-    step(Stage::Prolog, "switchctl-show", 5),
-    step(Stage::Prolog, "switchctl-show", 8),
-    step(Stage::Job, "job", 1),
-    step(Stage::Epilog, "switchctl-off", 1),
-    step(Stage::Epilog, "switchctl-off", 4),
-    step(Stage::Epilog, "switchctl-show", 1),
-    step(Stage::Epilog, "switchctl-show", 4),
-    step(Stage::Epilog, "date", 1),
-    step(Stage::Epilog, "folder", 1),
-    step(Stage::Epilog, "find", 1),
-    step(Stage::Epilog, "look", 1),
-    step(Stage::Epilog, "signal", 1),
-    step(Stage::Epilog, "signal", 2),
-    step(Stage::Epilog, "fetch", 1),
-    step(Stage::Epilog, "rm", 1),
-    step(Stage::Epilog, "rm", 2),
-];
-
 /// Every how many cases belong to the sample.
-const SAMPLE_STRIDE: usize = 25;
+const SAMPLE_STRIDE: usize = 33;
 
 /// The document with the counts.
 const DOCUMENT: &str = "docs/faults.md";
@@ -97,15 +44,12 @@ struct Matrix {
 }
 
 impl Matrix {
-    fn start(user: &'static str) -> Self {
+    fn start(user: &'static str, site: MatrixSite) -> Self {
         let lab = HookLab::start_as(user);
         lab.traffic(&tools::sample(SAMPLE));
-        let config = lab.configure(SiteConfig {
-            mirror: "timeout_s = 2",
-            capture: "stop_s = 1",
-            collect: "delete_fetched = true",
-            ..SiteConfig::PLAIN
-        });
+        let (mirror, capture) = site.lines();
+        let config =
+            lab.configure(SiteConfig { mirror, capture, collect: "delete_fetched = true", ..SiteConfig::PLAIN });
         let text = fs::read_to_string(&config).expect("configuration");
         // squeue is the program beside sbatch.
         let sbatch = format!("\n[tools]\nsbatch = \"{}/bin/sbatch\"\n", lab.path().display());
@@ -153,7 +97,7 @@ impl Matrix {
             assert!(ended.is_none(), "{step:?} was not reached: {:?}", self.lab.gate_calls());
             self.lab.is_at_gate().then_some(())
         });
-        self.lab.inject(fault);
+        self.lab.inject(fault, step.site == MatrixSite::MirrorsAtSinks);
         match fault {
             Fault::Hang => {}
             Fault::Fail => self.lab.open_gate(GateDecision::Fail),
@@ -172,9 +116,12 @@ impl Matrix {
         let lab = &self.lab;
         match fault {
             Fault::Fail => lab.ibdump_fault("sink1a", Some(IbdumpFault::Die)),
-            Fault::Lie => _ = lab.container.run(["sh", "-c", &format!("rm {}/captures/*.pcap", lab.path().display())]),
+            Fault::Lie => {
+                let files = "captures/*.pcap captures/*.ibp.tar";
+                lab.container.run(["sh", "-c", &format!("cd {} && rm -f {files}", lab.path().display())]);
+            }
             Fault::Killed => lab.kill(|line| line.contains("/captures/")),
-            other => lab.inject(other),
+            other => lab.inject(other, false),
         }
     }
 
@@ -246,7 +193,7 @@ impl Matrix {
                 || name.starts_with("hosts/")
                 || name.starts_with("state/job-")
                 || name.starts_with("captures/")
-                    && Path::new(name).extension().is_some_and(|of| of == "pcap")
+                    && Path::new(name).extension().is_some_and(|of| of == "pcap" || of == "tar")
                     && !is_kept
         };
         let left: Vec<String> = lab.files_on_disks().into_iter().filter(is_left).collect();
@@ -260,20 +207,25 @@ type Counts = BTreeMap<(Step, Fault), RestoredBy>;
 
 /// Runs cases for hooks of a user. After a case that fails the others go on, in another lab.
 fn run_cases(user: &'static str, cases: &[(Step, Fault)]) -> Counts {
-    let mut matrix = Matrix::start(user);
     let (mut counts, mut failures) = (Counts::new(), Vec::new());
+    let mut lab = None;
     for &(step, fault) in cases {
         let begun = Instant::now();
+        if lab.as_ref().is_some_and(|(of, _)| *of != step.site) {
+            // Two labs at once would be in each other's way.
+            lab = None;
+        }
+        let (_, matrix) = lab.get_or_insert_with(|| (step.site, Matrix::start(user, step.site)));
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| matrix.case(step, fault)));
-        let name = format!("{user}: {:?} {} {}: {}", step.stage, step.call, step.number, fault.name());
+        let name = format!("{user}: {:?} {:?} {} {}: {}", step.site, step.stage, step.call, step.number, fault.name());
         println!("{name}: {ran:?}, {:.1} s", begun.elapsed().as_secs_f64());
+        fs::write(matrix.lab.path().join("log/ibscope"), "").expect("log");
         if let Ok(by) = ran {
             counts.insert((step, fault), by);
         } else {
             failures.push(name);
-            matrix = Matrix::start(user);
+            lab = None;
         }
-        fs::write(matrix.lab.path().join("log/ibscope"), "").expect("log");
     }
     assert_eq!(failures, [""; 0], "{} of {} cases failed", failures.len(), cases.len());
     counts

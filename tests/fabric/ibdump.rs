@@ -32,10 +32,15 @@ pub(crate) enum IbdumpFault {
 }
 
 impl HookLab {
-    /// Writes the traffic of the sample, and the table of nodes and ports.
-    pub(crate) fn traffic(&self, sample: &Path) {
+    /// Writes the traffic of the sample, of which sinks capture nothing without a table of ports.
+    pub(crate) fn traffic_of_sinks(&self, sample: &Path) {
         let packed = fs::read(sample).expect("sample");
         fs::write(self.path().join("traffic.pcap"), zstd::decode_all(&packed[..]).expect("zstd")).expect("traffic");
+    }
+
+    /// Writes the traffic of the sample, and the table of nodes and ports.
+    pub(crate) fn traffic(&self, sample: &Path) {
+        self.traffic_of_sinks(sample);
         let mut ports = String::new();
         for (index, node) in NODES.iter().enumerate() {
             let (leaf, port, _) = self.topology.place(node);

@@ -132,8 +132,9 @@ impl HookLab {
         self.container.succeeds(["find", &self.at("runs"), &self.at("captures"), "-mindepth", "1", "-delete"]);
     }
 
-    /// Causes a fault that does not depend on the program of the step.
-    pub(crate) fn inject(&self, fault: Fault) {
+    /// Causes a fault that does not depend on the program of the step. `are_mirrors_at_sinks` means
+    /// that sinks run the mirroring command.
+    pub(crate) fn inject(&self, fault: Fault, are_mirrors_at_sinks: bool) {
         let program = self.path().join("bin/.ibscope");
         match fault {
             Fault::Hang | Fault::Fail | Fault::Lie => {}
@@ -142,7 +143,7 @@ impl HookLab {
             Fault::ControllerReadOnly => FOLDERS.iter().for_each(|name| self.cover(name)),
             Fault::SinkReadOnly => self.cover("captures"),
             Fault::Killed => _ = self.container.run(["pkill", "-KILL", "-x", "ibscope"]),
-            Fault::NodesRebooted => self.reboot_nodes(),
+            Fault::NodesRebooted => self.reboot_nodes(are_mirrors_at_sinks),
             Fault::ControllerRestarted => {
                 self.kill(|line| line.contains(" hook ") && !line.contains("--work") && !line.contains("--config"));
                 self.kill(|line| {
@@ -224,11 +225,13 @@ impl HookLab {
 
     /// Ends the processes of all nodes with their connections, and changes the boot id. The controller
     /// goes on.
-    fn reboot_nodes(&self) {
-        let is_local = |line: &str| line.contains("/bin/switchctl") || line.contains("/bin/ibnetdiscover");
+    fn reboot_nodes(&self, are_mirrors_at_sinks: bool) {
+        let is_local = |line: &str| {
+            line.contains("/bin/switchctl") && !are_mirrors_at_sinks || line.contains("/bin/ibnetdiscover")
+        };
         self.kill(|line| {
             line.starts_with("sshd: ") && !line.contains("[listener]")
-                || [": ibscope-", "/captures/", "/bin/gate"].iter().any(|part| line.contains(part))
+                || [": ibscope-", "/captures/", "/bin/gate", "/bin/switchctl"].iter().any(|part| line.contains(part))
                     && !is_local(line)
         });
         let id = fs::read_to_string("/proc/sys/kernel/random/uuid").expect("a random id");

@@ -1,10 +1,15 @@
 //! Fabrics of hundreds and thousands of hosts: a plan for a job of 256 nodes, from one
-//! `ibnetdiscover -p`.
+//! `ibnetdiscover -p`. And a job that has all ports of eight leaves.
 
+use crate::jobs::{SAMPLE, clean};
 use crate::lab::HookLab;
-use crate::site::SiteConfig;
+use crate::site::{DEADLINE_S, SiteConfig};
+use crate::sweeper::sweep;
+use crate::switch::SwitchFault;
+use crate::tools;
 use crate::topology::{Topology, leaf_guid};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::time::Instant;
 
 /// Hosts of a leaf; the last one is a sink.
@@ -43,13 +48,7 @@ fn planned(leaves: usize) {
     let chosen: Vec<&String> = (0..NODES).map(|index| computes[index * 7 % NODES * computes.len() / NODES]).collect();
     assert_eq!(chosen.iter().collect::<BTreeSet<_>>().len(), NODES);
     let sinks: Vec<String> = (0..leaves).map(|leaf| format!("sink{leaf:02}")).collect();
-    let addresses: Vec<(String, String)> = chosen
-        .iter()
-        .copied()
-        .chain(&sinks)
-        .enumerate()
-        .map(|(index, node)| (node.clone(), format!("127.1.{}.{}", index / 250, index % 250 + 1)))
-        .collect();
+    let addresses = addresses_of(chosen.iter().copied().chain(&sinks));
     lab.one_ssh_server(&addresses);
     let sinks: Vec<&str> = sinks.iter().map(String::as_str).collect();
     let list: Vec<&str> = chosen.iter().map(|node| node.as_str()).collect();
@@ -103,4 +102,66 @@ fn planned(leaves: usize) {
     };
     let found: BTreeMap<String, BTreeSet<u64>> = plan["sinks"].as_array().expect("sinks").iter().map(sources).collect();
     assert_eq!(found, expected);
+}
+
+/// An address of its own for each node.
+fn addresses_of<'a>(nodes: impl Iterator<Item = &'a String>) -> Vec<(String, String)> {
+    let address = |index: usize| format!("127.1.{}.{}", index / 250, index % 250 + 1);
+    nodes.enumerate().map(|(index, node)| (node.clone(), address(index))).collect()
+}
+
+/// Leaves of the job that has all of their ports, and ports of each besides that of its sink.
+const FULL_LEAVES: usize = 8;
+const FULL_PORTS: usize = 36;
+/// Time limit of a prolog on a machine that does nothing else, and `run.deadline_s` by default.
+const PROLOG_S: f64 = 3.0;
+const DEFAULT_DEADLINE_S: f64 = 30.0;
+
+/// All ports of eight leaves are mirrored in time. If one leaf does not respond at the epilog, the
+/// others are restored and all captures are stopped within the default deadline.
+pub(crate) fn all_ports_of_eight_leaves_are_mirrored_and_undone_in_time() {
+    let nodes: Vec<String> = (0..FULL_LEAVES * FULL_PORTS).map(|index| format!("n{index:04}")).collect();
+    let sinks: Vec<String> = (0..FULL_LEAVES).map(|leaf| format!("sink{leaf:02}")).collect();
+    let leaf = |(nodes, sink): (&[String], &String)| [nodes, std::slice::from_ref(sink)].concat();
+    let mut leaves: Vec<Vec<String>> = nodes.chunks(FULL_PORTS).zip(&sinks).map(leaf).collect();
+    leaves.push(vec!["sm".to_owned(), "mgmt".to_owned()]);
+    let lab = HookLab::fabric(Topology { leaves, spines: 8 });
+    lab.traffic_of_sinks(&tools::sample(SAMPLE));
+    let addresses = addresses_of(nodes.iter().chain(&sinks));
+    lab.one_ssh_server(&addresses);
+    let names: Vec<&str> = sinks.iter().map(String::as_str).collect();
+    let path =
+        lab.configure_for(SiteConfig { run: "[fabric]\ntimeout_s = 60", ..SiteConfig::PLAIN }, &names, &addresses);
+    let text = fs::read_to_string(&path).expect("configuration");
+    let deadline = format!("deadline_s = {DEADLINE_S}");
+    assert!(text.contains(&deadline));
+    fs::write(&path, text.replace(&deadline, &format!("deadline_s = {DEFAULT_DEADLINE_S}"))).expect("configuration");
+    let list = nodes.join(",");
+    // As after earlier jobs, the ports of all nodes are known.
+    assert_eq!(lab.capture(&["plan", "--job", "1", "--nodelist", &list]).code, 0);
+
+    let timed = |which: &str| {
+        let began = Instant::now();
+        let ran = lab.hook(which, 1, &list);
+        assert_eq!(ran.code, 0, "{}{}", ran.stderr, lab.log_text());
+        let took_s = began.elapsed().as_secs_f64();
+        println!("{which} of {} ports on {FULL_LEAVES} leaves: {took_s:.1} s", nodes.len());
+        took_s
+    };
+    let took_s = timed("prolog");
+    assert!(lab.log_text().contains("capturing: 8 captures, 288 ports mirrored"), "{}", lab.log_text());
+    assert_eq!(lab.mirrored().len(), FULL_LEAVES * FULL_PORTS);
+    assert!(took_s < PROLOG_S, "{took_s:.1} s: {}", lab.log_text());
+
+    let deaf = leaf_guid(3);
+    lab.switch_fault(Some(SwitchFault::HangAt(deaf)));
+    let took_s = timed("epilog");
+    assert!(took_s < DEFAULT_DEADLINE_S, "{took_s:.1} s");
+    let left = lab.mirrored();
+    assert!(left.len() == FULL_PORTS && left.keys().all(|port| port.leaf == deaf), "{left:?}");
+    assert_eq!(lab.captures_running(), [""; 0]);
+    lab.switch_fault(None);
+    let swept = sweep(&lab);
+    assert_eq!(swept.code, 0, "{}{}", swept.stdout, swept.stderr);
+    clean(&lab);
 }

@@ -21,6 +21,7 @@ mod debian;
 mod failover;
 mod failures;
 mod fault_matrix;
+mod fault_steps;
 mod first_steps;
 mod gate;
 mod hostile;
@@ -125,7 +126,11 @@ const TESTS: [(&str, Test); 39] = [
 
 /// Variable with which `make soak` runs the tests that take longest.
 const SOAK: &str = "IBSCOPE_SOAK";
-const LONGEST: [(&str, Test); 13] = [
+const LONGEST: [(&str, Test); 14] = [
+    (
+        "all_ports_of_eight_leaves_are_mirrored_and_undone_in_time",
+        large::all_ports_of_eight_leaves_are_mirrored_and_undone_in_time,
+    ),
     ("what_an_epilog_of_slurms_user_leaves_is_swept", || {
         sweeper::what_an_epilog_leaves_is_swept(LabSetting::SLURM);
     }),

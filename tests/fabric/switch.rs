@@ -56,6 +56,8 @@ pub(crate) enum SwitchFault {
     Keep(u8),
     /// The switch does not answer while this fault is set.
     Hang,
+    /// This leaf does not answer while this fault is set.
+    HangAt(u64),
     /// The caller is killed after the change, at the call of this number (from 1).
     Kill(usize),
     /// Registers of this port of any leaf do not keep their values. For `mstreg`.
@@ -92,6 +94,7 @@ impl HookLab {
             Some(SwitchFault::Refuse(port)) => format!("refuse {port}"),
             Some(SwitchFault::Keep(port)) => format!("keep {port}"),
             Some(SwitchFault::Hang) => "hang".to_owned(),
+            Some(SwitchFault::HangAt(leaf)) => format!("hang {leaf:#018x}"),
             Some(SwitchFault::Kill(call)) => format!("kill {call}"),
             Some(SwitchFault::Forget(port)) => format!("forget {port}"),
         };
@@ -151,10 +154,10 @@ fn work(words: &[String], lab: &Path) -> Result<(), String> {
     let (port, mirror) = row(&[leaf, number, sink, job]).ok_or_else(|| format!("not numbers: {words:?}"))?;
     fs::create_dir_all(folder).map_err(|error| error.to_string())?;
     let fault = fs::read_to_string(folder.join("fault")).unwrap_or_default();
-    if fault == "hang" {
+    if fault == "hang" || fault == format!("hang {leaf}") {
         log(folder, &format!("{verb} {leaf} {number} {sink} {job}"));
         // Wait until the fault is cleared.
-        while fs::read_to_string(folder.join("fault")).is_ok_and(|fault| fault == "hang") {
+        while fs::read_to_string(folder.join("fault")).is_ok_and(|fault| fault.starts_with("hang")) {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
         return Err("no answer from the switch".to_owned());
