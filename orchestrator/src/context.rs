@@ -8,7 +8,7 @@ use crate::manifest::{ClockExchange, CommandRun};
 use crate::quote::argv_text;
 use crate::remote::process::RemoteNode;
 use crate::remote::{CommandOutput, Files, RemoteError};
-use crate::step::{CommandCheck, StepCommand};
+use crate::step::{CommandCheck, MirrorStep, StepCommand};
 use crate::text::printable;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -16,6 +16,10 @@ use std::time::{Duration, Instant};
 
 /// Time limit for a question to a node.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Ports of a leaf that are changed at the same time through the ssh server of one node. sshd refuses
+/// some of more than ten connections that log in at the same time (`MaxStartups`).
+const MAX_SESSIONS: usize = 9;
 
 /// Number of times that a node is asked for its time.
 const MAX_CLOCK_EXCHANGES: usize = 3;
@@ -48,6 +52,12 @@ impl<'a> RunContext<'a> {
     /// Number of nodes to work on at the same time.
     pub(crate) fn parallelism(&self) -> usize {
         self.config.ssh.parallel as usize
+    }
+
+    /// Number of ports of a leaf to work on at the same time.
+    pub(crate) fn parallelism_of(&self, step: &MirrorStep) -> usize {
+        let is_remote = step.on.iter().any(|command| command.node.is_some());
+        if is_remote { self.parallelism().min(MAX_SESSIONS) } else { self.parallelism() }
     }
 
     /// A node, for commands on it.

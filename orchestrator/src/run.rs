@@ -204,12 +204,15 @@ fn prepare(context: RunContext<'_>, journal: &Journal) -> Result<Vec<FailureText
             })?;
             Ok(None)
         }
-        PlanStep::Mirror(step) => Ok(step.check_off.iter().find_map(|check| context.check(check).err()).map(|what| {
-            format!(
-                "leaf {:#018x} is mirrored already, by somebody else or by a run whose journal is lost: {what}",
-                step.leaf_guid
-            )
-        })),
+        PlanStep::Mirror(step) => {
+            let checked = parallel(&step.check_off, context.parallelism_of(step), |check| context.check(check).err());
+            Ok(checked.into_iter().flatten().next().map(|what| {
+                format!(
+                    "leaf {:#018x} is mirrored already, by somebody else or by a run whose journal is lost: {what}",
+                    step.leaf_guid
+                )
+            }))
+        }
         PlanStep::Hostfile(_) => Ok(None),
     });
     failures.into_iter().filter_map(Result::transpose).collect()
@@ -339,10 +342,17 @@ fn log_tail(log: &str) -> String {
     if printed.is_empty() { "it printed nothing".to_owned() } else { printed }
 }
 
+/// Runs the command of the analyzer, then those of the ports that share it at the same time, and then
+/// all checks.
 fn mirror(context: RunContext<'_>, step: &MirrorStep) -> Result<(), FailureText> {
     let of_leaf = |what| format!("leaf {:#018x}: {what}", step.leaf_guid);
-    step.on.iter().try_for_each(|command| context.command(command).map(drop)).map_err(of_leaf)?;
-    let checked = step.check.iter().try_for_each(|check| context.check(check));
+    let (analyzer, ports) = step.on.split_at(usize::from(step.analyzer.is_some()).min(step.on.len()));
+    analyzer.iter().try_for_each(|command| context.command(command).map(drop)).map_err(of_leaf)?;
+    let most = context.parallelism_of(step);
+    let switched = parallel(ports, most, |command| context.command(command).map(drop));
+    switched.into_iter().collect::<Result<(), _>>().map_err(of_leaf)?;
+    let checked = parallel(&step.check, most, |check| context.check(check));
+    let checked = checked.into_iter().collect::<Result<(), _>>();
     checked.map_err(|what| of_leaf(format!("mirroring was switched on, but {what}")))
 }
 

@@ -97,7 +97,8 @@ pub struct MirrorStep {
     /// British spelling; their runs can still be undone.
     #[serde(default, alias = "analyser", skip_serializing_if = "Option::is_none")]
     pub analyzer: Option<u8>,
-    /// Commands that switch mirroring on, in order. If one fails, the start fails.
+    /// Commands that switch mirroring on: that of the analyzer, if there is one, then those of the
+    /// ports at the same time. If one fails, the start fails.
     pub on: Vec<StepCommand>,
     /// Commands that switch mirroring off, in order. All of them run, even if one fails; they must
     /// succeed also if mirroring is off or only partly on.

@@ -39,9 +39,6 @@ const HOSTFILE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Captures are stopped after this time even if a switch has not answered yet. Until then they
 /// receive what the switch still mirrors.
 const MIRROR_PATIENCE: Duration = Duration::from_secs(2);
-/// Ports of a leaf that are switched off at the same time through the ssh server of one node. sshd
-/// refuses some of more than ten connections that log in at the same time (`MaxStartups`).
-const MAX_SESSIONS: usize = 9;
 /// Deadline of an undo without a hook that waits for it.
 const NO_DEADLINE: Duration = Duration::from_hours(24);
 
@@ -427,8 +424,7 @@ fn check_never_mirrored(context: RunContext<'_>, step: &MirrorStep) -> Result<()
 fn mirror_off(context: RunContext<'_>, step: &MirrorStep) -> Result<(), FailureText> {
     let of_ports = if step.analyzer.is_some() { step.off.len().saturating_sub(1) } else { step.off.len() };
     let (ports, analyzer) = step.off.split_at(of_ports);
-    let is_remote = step.off.iter().any(|command| command.node.is_some());
-    let most = if is_remote { context.parallelism().min(MAX_SESSIONS) } else { context.parallelism() };
+    let most = context.parallelism_of(step);
     let mut refused: Vec<FailureText> =
         parallel(ports, most, |command| context.command(command).err()).into_iter().flatten().collect();
     refused.extend(analyzer.iter().filter_map(|command| context.command(command).err()));
