@@ -1,18 +1,24 @@
-//! Labels of senders and receivers in tables: endpoints, or the ranks at them.
+//! Labels of senders and receivers in tables: endpoints, the ranks at them, or the nodes and leaf
+//! switches that they belong to.
 
+use crate::analysis::port_groups::{PortGroup, PortGroups};
 use crate::model::profile::ConnectionRow;
 use crate::model::{ConnectionRanks, JobRank, Profile, RankIndex};
 use ibscope_parsers::Endpoint;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// Whether the rows and columns of a table are endpoints or ranks.
+/// The rows and columns of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupBy {
     /// Ports: LID, GID or IP address.
     Endpoint,
     /// Ranks of `MPI_COMM_WORLD`.
     Rank,
+    /// Nodes: the ports whose names have the same node part. A port without a name is a node.
+    Node,
+    /// Leaf switches, with all ports that are connected to them.
+    Leaf,
 }
 
 impl GroupBy {
@@ -22,7 +28,38 @@ impl GroupBy {
         match self {
             Self::Endpoint => "endpoint",
             Self::Rank => "rank",
+            Self::Node => "node",
+            Self::Leaf => "leaf",
         }
+    }
+
+    /// A row or column in sentences.
+    #[must_use]
+    pub const fn noun(self) -> &'static str {
+        match self {
+            Self::Endpoint => "endpoint",
+            Self::Rank => "rank",
+            Self::Node => "node",
+            Self::Leaf => "leaf switch",
+        }
+    }
+
+    /// Several rows or columns in sentences.
+    #[must_use]
+    pub const fn nouns(self) -> &'static str {
+        match self {
+            Self::Endpoint => "endpoints",
+            Self::Rank => "ranks",
+            Self::Node => "nodes",
+            Self::Leaf => "leaf switches",
+        }
+    }
+
+    /// True if rows and columns are ports or groups of ports, which send traffic of all kinds, and
+    /// which jobs share.
+    #[must_use]
+    pub const fn is_of_ports(self) -> bool {
+        !matches!(self, Self::Rank)
     }
 }
 
@@ -51,6 +88,8 @@ pub enum Label {
     Unknown(u32, Jobs),
     /// An endpoint of traffic that belongs to no job.
     NoJob,
+    /// A node or leaf switch.
+    Group(PortGroup),
 }
 
 impl Label {
@@ -83,7 +122,7 @@ impl Label {
     pub const fn process(&self) -> Option<JobRank> {
         match self {
             Self::Rank(rank, _) => Some(*rank),
-            Self::Endpoint(..) | Self::Unknown(..) | Self::NoJob => None,
+            Self::Endpoint(..) | Self::Unknown(..) | Self::NoJob | Self::Group(..) => None,
         }
     }
 
@@ -98,7 +137,7 @@ impl Label {
     pub const fn job(&self) -> Option<u32> {
         match self {
             Self::Rank(JobRank { job, .. }, _) | Self::Unknown(job, _) => Some(*job),
-            Self::Endpoint(..) | Self::NoJob => None,
+            Self::Endpoint(..) | Self::NoJob | Self::Group(..) => None,
         }
     }
 
@@ -114,7 +153,7 @@ impl Label {
         match self {
             Self::Rank(rank, _) => Self::Rank(*rank, Jobs::One),
             Self::Unknown(job, _) => Self::Unknown(*job, Jobs::One),
-            Self::Endpoint(..) | Self::NoJob => self.clone(),
+            Self::Endpoint(..) | Self::NoJob | Self::Group(..) => self.clone(),
         }
     }
 
@@ -142,6 +181,7 @@ impl Ord for Label {
             (Self::Endpoint(own, own_name), Self::Endpoint(other, other_name)) => {
                 own.cmp(other).then_with(|| own_name.cmp(other_name))
             }
+            (Self::Group(own), Self::Group(other)) => own.cmp(other),
             _ => self.order().cmp(&other.order()),
         }
     }
@@ -153,7 +193,7 @@ impl PartialOrd for Label {
     }
 }
 
-/// The label for programs: the address or number, never a name. With several jobs, `2.0` is rank 0
+/// The label for programs: the address or number, and a name of a node or leaf switch only. With several jobs, `2.0` is rank 0
 /// of job 2.
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -164,6 +204,7 @@ impl fmt::Display for Label {
             Self::Unknown(_, Jobs::One) => f.write_str(UNKNOWN),
             Self::Unknown(job, Jobs::Several) => write!(f, "{job}.{UNKNOWN}"),
             Self::NoJob => f.write_str("no job"),
+            Self::Group(group) => f.write_str(group.name()),
         }
     }
 }
@@ -174,12 +215,19 @@ pub(crate) struct EndpointLabels<'a> {
     profile: &'a Profile,
     jobs: Jobs,
     ranks: RankIndex,
+    /// By node and leaf switch, the groups of the ports.
+    groups: Option<PortGroups>,
 }
 
 impl<'a> EndpointLabels<'a> {
     pub(crate) fn new(profile: &'a Profile, by: GroupBy) -> Self {
         let jobs = if profile.jobs.len() > 1 { Jobs::Several } else { Jobs::One };
-        Self { by, profile, jobs, ranks: RankIndex::of(profile) }
+        let groups = match by {
+            GroupBy::Endpoint | GroupBy::Rank => None,
+            GroupBy::Node => Some(PortGroups::nodes(profile)),
+            GroupBy::Leaf => Some(PortGroups::leaves(profile)),
+        };
+        Self { by, profile, jobs, ranks: RankIndex::of(profile), groups }
     }
 
     /// The label of the sender of a connection.
@@ -195,13 +243,17 @@ impl<'a> EndpointLabels<'a> {
     /// The label of a port without a queue pair, whose rank is therefore unknown.
     pub(crate) fn port(&self, endpoint: Endpoint) -> Label {
         match (self.by, &self.profile.jobs[..]) {
-            (GroupBy::Endpoint, _) => self.endpoint(endpoint),
+            (GroupBy::Endpoint | GroupBy::Node | GroupBy::Leaf, _) => self.endpoint(endpoint),
             (GroupBy::Rank, [only]) => Label::Unknown(only.job, Jobs::One),
             (GroupBy::Rank, _) => Label::NoJob,
         }
     }
 
+    /// The label of a port by endpoint, node or leaf switch.
     fn endpoint(&self, endpoint: Endpoint) -> Label {
+        if let Some(groups) = &self.groups {
+            return Label::Group(groups.of(endpoint));
+        }
         Label::Endpoint(endpoint, self.profile.names.get(&endpoint).cloned())
     }
 
@@ -211,7 +263,7 @@ impl<'a> EndpointLabels<'a> {
         endpoint: Endpoint,
         of: impl Fn(ConnectionRanks) -> Option<u32>,
     ) -> Label {
-        if self.by == GroupBy::Endpoint {
+        if self.by.is_of_ports() {
             return self.endpoint(endpoint);
         }
         let ranks = self.ranks.connection(connection);

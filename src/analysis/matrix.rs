@@ -1,10 +1,12 @@
-//! Profile -> communication matrix, by endpoint or by rank. Rows are senders, columns receivers.
+//! Profile -> communication matrix, by endpoint, rank, node or leaf switch. Rows are senders, columns receivers.
 //!
 //! In: the connections of a [`Profile`]. Out: a sparse [`Matrix`] with one cell for each pair that
 //! exchanged at least one packet. Management and multicast traffic is never in a matrix.
 
 use crate::analysis::endpoint_label::{EndpointLabels, GroupBy, Label};
+use crate::analysis::group_insides::{GroupInside, insides};
 use crate::analysis::observed_ports::may_miss_ports;
+use crate::analysis::port_groups::PortGroups;
 use crate::model::profile::{ConnectionRow, JobRow, PairCoverage, Traffic};
 use crate::model::sampling::{EstimateQuality, Estimator, SampledShare};
 use crate::model::{ClassSet, ConnectionClass, HashMap, Nodes, PairEstimators, Profile, RdmaSums, TrafficKind};
@@ -92,8 +94,8 @@ impl TrafficUnit {
 /// The traffic from one sender to one receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MatrixCell {
-    /// Transport messages by endpoint with [`Selection::All`]; otherwise MPI messages of the
-    /// selection.
+    /// Transport messages with [`Selection::All`], unless the matrix is by rank; otherwise MPI
+    /// messages of the selection.
     pub messages: u64,
     /// MPI bytes of the selection; `None` if no MPI library was detected.
     pub mpi_bytes: Option<u64>,
@@ -118,7 +120,7 @@ impl MatrixCell {
         let of_rdma = |rdma: RdmaSums| (rdma.messages, rdma.payload_bytes);
         let (mpi_messages, mpi_bytes) = one_sided.map_or_else(|| selection.mpi(traffic), of_rdma);
         self.messages += match (by, selection) {
-            (GroupBy::Endpoint, Selection::All) => traffic.messages,
+            (by, Selection::All) if by.is_of_ports() => traffic.messages,
             (_, Selection::OneSided) if !has_mpi => 0,
             _ => mpi_messages,
         };
@@ -197,7 +199,7 @@ impl CountingRule {
             |part| PairEstimators::of_part(samples, &share(part, &connection.traffic)),
         );
         match (self.by, self.selection) {
-            (GroupBy::Endpoint, Selection::All) => {}
+            (by, Selection::All) if by.is_of_ports() => {}
             _ if !self.has_mpi => own.messages = Estimator::default(),
             // Transport messages of RDMA alone are not counted for all observations.
             (_, Selection::OneSided) => own.messages = unknown(),
@@ -231,7 +233,7 @@ fn share(part: &Traffic, whole: &Traffic) -> SampledShare {
 /// A sparse communication matrix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matrix {
-    /// Whether rows and columns are endpoints or ranks.
+    /// What rows and columns are.
     pub by: GroupBy,
     /// The MPI messages that the cells count.
     pub selection: Selection,
@@ -244,11 +246,13 @@ pub struct Matrix {
     pub estimators: Option<BTreeMap<(u32, u32), PairEstimators>>,
     /// For a sampled capture, the sentence on sampling.
     pub sampled: Option<Arc<str>>,
-    /// The jobs of the profile; empty by endpoint. The matrices of single jobs share `jobs` and
+    /// The jobs of the profile; empty unless the matrix is by rank. The matrices of single jobs share `jobs` and
     /// `nodes`.
     pub jobs: Arc<[JobRow]>,
-    /// The nodes of the ranks; empty by endpoint.
+    /// The nodes of the ranks; empty unless the matrix is by rank.
     pub nodes: Arc<Nodes>,
+    /// By node and leaf switch, the inside of each label; otherwise empty.
+    pub insides: Vec<GroupInside>,
     /// True if the captures may not show all ports, so a pair without captured packets may have
     /// sent some.
     pub is_partial: bool,
@@ -262,13 +266,29 @@ impl Matrix {
             Some(value) if value > 0 => CellValue::Value(value),
             _ if self.is_on_one_node(ends) => CellValue::OneNode,
             Some(value) => CellValue::Value(value),
-            None if self.is_partial && ends.0 != ends.1 => CellValue::NotCaptured,
+            None if self.may_miss(ends) => CellValue::NotCaptured,
             None => CellValue::Nothing,
         }
     }
 
-    /// True for two different ranks of a job on one node, whose messages never reach the wire.
+    /// True if a pair without captured packets may have sent some: traffic inside a port is never
+    /// on the wire.
+    #[must_use]
+    pub fn may_miss(&self, (src, dst): (u32, u32)) -> bool {
+        self.is_partial && (src != dst || self.inside(src).has_several_ports)
+    }
+
+    /// The inside of a label; by endpoint and rank, it is empty.
+    fn inside(&self, label: u32) -> GroupInside {
+        self.insides.get(label as usize).copied().unwrap_or_default()
+    }
+
+    /// True for two different ranks of a job on one node, whose messages never reach the wire, and
+    /// for a node or leaf switch with such ranks.
     fn is_on_one_node(&self, (src, dst): (u32, u32)) -> bool {
+        if src == dst && self.inside(src).has_ranks_on_one_node {
+            return true;
+        }
         match (self.labels.get(src as usize), self.labels.get(dst as usize)) {
             (Some(Label::Rank(src, _)), Some(Label::Rank(dst, _))) => {
                 src != dst && src.job == dst.job && self.nodes.are_shared(*src, *dst)
@@ -277,7 +297,8 @@ impl Matrix {
         }
     }
 
-    /// Ordered pairs of different ranks of a job on one node, sorted.
+    /// Ordered pairs of different ranks of a job on one node, sorted; by node and leaf switch, the
+    /// labels with such ranks, as pairs with themselves.
     #[must_use]
     pub fn pairs_on_one_node(&self) -> Vec<(u32, u32)> {
         let mut at: BTreeMap<(u32, &str), Vec<u32>> = BTreeMap::new();
@@ -288,7 +309,9 @@ impl Matrix {
         let pairs = |ranks: &Vec<u32>| -> Vec<(u32, u32)> {
             ranks.iter().flat_map(|a| ranks.iter().map(move |b| (*a, *b))).filter(|(a, b)| a != b).collect()
         };
-        let mut pairs: Vec<(u32, u32)> = at.values().flat_map(pairs).collect();
+        let insides = self.insides.iter().zip(0..).filter(|(inside, _)| inside.has_ranks_on_one_node);
+        let mut pairs: Vec<(u32, u32)> =
+            at.values().flat_map(pairs).chain(insides.map(|(_, label)| (label, label))).collect();
         pairs.sort_unstable();
         // Two ranks may share several ports.
         pairs.dedup();
@@ -296,7 +319,7 @@ impl Matrix {
     }
 
     /// Splits the matrix into one matrix per job and one for traffic of no job. Its labels omit the
-    /// job number. By endpoint there is only one matrix.
+    /// job number. There is only one matrix unless it is by rank.
     #[must_use]
     pub fn by_job(&self) -> Vec<(Option<u32>, Self)> {
         let mut first = 0;
@@ -313,8 +336,10 @@ impl Matrix {
             let job = labels.first().and_then(Label::job);
             let labels = labels.iter().map(Label::of_one_job).collect();
             let (jobs, nodes, sampled) = (Arc::clone(&self.jobs), Arc::clone(&self.nodes), self.sampled.clone());
+            let insides = self.insides.get(first as usize..end as usize).unwrap_or_default().to_vec();
             let Self { by, selection, is_partial, .. } = *self;
-            parts.push((job, Self { by, selection, labels, cells, estimators, sampled, jobs, nodes, is_partial }));
+            let part = Self { by, selection, labels, cells, estimators, sampled, jobs, nodes, insides, is_partial };
+            parts.push((job, part));
             first = end;
         }
         parts
@@ -353,7 +378,8 @@ pub enum CellValue {
     Nothing,
     /// A value, which may be 0.
     Value(u64),
-    /// Both ranks are on one node and the value is 0: their messages are not on the wire.
+    /// Both ranks are on one node, or the cell is that of a node with several ranks, and the value
+    /// is 0: their messages are not on the wire.
     OneNode,
     /// No packet of the pair was captured, and the captures may not show all ports: the pair may
     /// have sent some.
@@ -397,6 +423,7 @@ impl MatrixCells {
             sampled: None,
             jobs: Arc::default(),
             nodes: Arc::default(),
+            insides: Vec::new(),
             is_partial: false,
         }
     }
@@ -422,6 +449,8 @@ pub fn matrix(profile: &Profile, by: GroupBy, selection: Selection) -> Matrix {
     let matrix = Matrix { estimators, sampled, is_partial: may_miss_ports(profile), ..matrix };
     match by {
         GroupBy::Endpoint => matrix,
+        GroupBy::Node => Matrix { insides: insides(profile, &PortGroups::nodes(profile), &matrix.labels), ..matrix },
+        GroupBy::Leaf => Matrix { insides: insides(profile, &PortGroups::leaves(profile), &matrix.labels), ..matrix },
         GroupBy::Rank => Matrix { jobs: profile.jobs.as_slice().into(), nodes: Arc::new(Nodes::of(profile)), ..matrix },
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod chakra_trace;
 pub(crate) mod classes;
+pub mod cluster_order;
 pub mod collective_instances;
 pub mod collectives;
 pub mod compare;
@@ -15,6 +16,7 @@ mod endpoint_label;
 pub mod fabric_map;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod group_insides;
 pub mod health;
 pub mod instances;
 pub mod latency;
@@ -26,6 +28,7 @@ pub mod nccl_collectives;
 pub(crate) mod observed_ports;
 pub mod paths;
 pub mod phases;
+mod port_groups;
 pub mod port_rates;
 pub mod rank_events;
 pub mod rank_schedule;
@@ -41,6 +44,8 @@ pub mod waits;
 
 pub(crate) use endpoint_label::EndpointLabels;
 pub use endpoint_label::{GroupBy, Jobs, Label};
+pub use group_insides::GroupInside;
+pub use port_groups::PortGroup;
 
 use crate::model::{Profile, duration};
 

@@ -5,7 +5,7 @@ use super::common::choices::Format;
 use super::common::files::FigureFiles;
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
-use crate::analysis::health::health_series;
+use crate::analysis::health::{PauseTimes, health_series};
 use crate::model::link::Speed;
 use crate::pipeline;
 use crate::render::{figure, health};
@@ -24,7 +24,7 @@ pub(super) struct HealthArgs {
     #[command(flatten)]
     pub(super) source: SourceArgs,
     /// Show one row per connection, link, time bin or pause sender; json has all of these together,
-    /// except time bins
+    /// except the time bins of senders
     #[arg(long, value_enum, default_value_t = HealthBy::Connection)]
     pub(super) by: HealthBy,
     /// Link speed, for the times of pauses and the load of the sink's link: width and rate (`4x EDR`)
@@ -43,10 +43,13 @@ pub(super) enum HealthBy {
     Connection,
     /// Links between a port and its switch, each direction separately
     Link,
-    /// Time bins: retransmissions, ECN marks, congestion notifications and NAKs by sender
+    /// Time bins: retransmissions, ECN marks, congestion notifications and NAKs by sender, and pause
+    /// frames
     Time,
     /// Senders of pause and PFC frames (RoCE), and the classes that they pause
     Pause,
+    /// Time bins with pause and PFC frames (RoCE); most mirrors pass none
+    PauseTime,
 }
 
 /// Runs `ibscope health`.
@@ -65,9 +68,9 @@ pub(super) fn run(args: &HealthArgs) -> anyhow::Result<ExitCode> {
     let series = is_over_time.then(|| health_series(&profile)).transpose()?;
     output::results(|out| match (source.format, args.by) {
         (format, HealthBy::Time) => series.iter().try_for_each(|series| match format {
-            Format::Table => out.write_all(health::time_series_table(series, args.width.columns()).as_bytes()),
+            Format::Table => out.write_all(health::time_series_table(series, speed, args.width.columns()).as_bytes()),
             Format::Csv => health::time_series_csv(series, out),
-            Format::Json => health::time_series_json(series, out),
+            Format::Json => health::time_series_json(series, speed, out),
         }),
         (Format::Table, HealthBy::Connection) => out.write_all(health::table(&profile, speed).as_bytes()),
         (Format::Table, HealthBy::Link) => {
@@ -77,6 +80,10 @@ pub(super) fn run(args: &HealthArgs) -> anyhow::Result<ExitCode> {
         (Format::Csv, HealthBy::Link) => health::links_csv(&profile, out),
         (Format::Table, HealthBy::Pause) => out.write_all(health::pauses_table(&profile.coverage, speed).as_bytes()),
         (Format::Csv, HealthBy::Pause) => health::pauses_csv(&profile.coverage, speed, out),
+        (Format::Table, HealthBy::PauseTime) => {
+            out.write_all(health::pause_times_table(&PauseTimes::of(&profile), speed).as_bytes())
+        }
+        (Format::Csv, HealthBy::PauseTime) => health::pause_times_csv(&PauseTimes::of(&profile), speed, out),
         (Format::Json, _) => health::json(&profile, speed, out),
     })?;
     input::analysis_notes(&source.inputs, &profile);

@@ -1,7 +1,7 @@
 //! `ibscope matrix`: bytes, packets or messages of each pair.
 
 use super::common::arguments::{CountingArgs, DrawingArgs, GraphArgs, PathArgs, ScaleArgs, SourceArgs};
-use super::common::choices::{Format, GroupByArg, UnitArg, class_parser, selection};
+use super::common::choices::{Format, UnitArg, class_parser};
 use super::common::files::FigureFiles;
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 /// Examples in the long help.
 const EXAMPLES: &str = "Examples:
   ibscope matrix job.ibp --by rank --traffic collective --svg matrix.svg
-  ibscope matrix job.ibp --class storage --dscp 26
+  ibscope matrix job.ibp --by node --class storage --dscp 26
   ibscope matrix sink.pcap --by rank --scotch ranks.grf --graphml ranks.graphml";
 
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ pub(super) struct MatrixArgs {
     #[arg(long, value_name = "NAME", value_parser = class_parser())]
     pub(super) class: Option<ClassSelection>,
     /// Unit of the table, figures and graphs; csv, json and GraphML have all units [default: mpi-bytes with --by
-    /// rank, payload-bytes with --by endpoint]
+    /// rank, otherwise payload-bytes]
     #[arg(long, value_enum)]
     pub(super) unit: Option<UnitArg>,
     #[command(flatten)]
@@ -63,8 +63,9 @@ pub(super) fn run(args: &MatrixArgs) -> anyhow::Result<ExitCode> {
     )?;
     let mut notes = filter(&mut profile, &PathFilter::from(&args.paths));
     notes.extend(args.class.and_then(|classes| keep_classes(&mut profile, classes)));
-    let matrix = matrix(&profile, counting.by.into(), selection(counting.by, counting.traffic));
-    let unit = args.unit.map_or(default_unit(counting.by), TrafficUnit::from);
+    let (by, selection) = counting.of(&profile)?;
+    let matrix = matrix(&profile, by, selection);
+    let unit = args.unit.map_or(default_unit(by), TrafficUnit::from);
     // Figures come before the text, so that a closed standard output does not prevent them.
     figures.finish(|| Ok(figure::matrix(&matrix, unit, most)?))?;
     notes.extend(graphs.finish(&profile, &matrix, unit)?);
@@ -121,9 +122,6 @@ fn keep_classes(profile: &mut Profile, classes: ClassSelection) -> Option<String
     })
 }
 
-fn default_unit(by: GroupByArg) -> TrafficUnit {
-    match GroupBy::from(by) {
-        GroupBy::Endpoint => TrafficUnit::PayloadBytes,
-        GroupBy::Rank => TrafficUnit::MpiBytes,
-    }
+const fn default_unit(by: GroupBy) -> TrafficUnit {
+    if by.is_of_ports() { TrafficUnit::PayloadBytes } else { TrafficUnit::MpiBytes }
 }

@@ -1,7 +1,7 @@
 //! `ibscope timeline`: traffic over time.
 
 use super::common::arguments::{CountingArgs, DrawingArgs, ScaleArgs, SourceArgs};
-use super::common::choices::{Format, selection};
+use super::common::choices::Format;
 use super::common::files::FigureFiles;
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
@@ -51,7 +51,7 @@ pub(super) enum TimelineView {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum StackArg {
-    /// Sending endpoints or ranks
+    /// Senders
     Sender,
     /// Classes of connections: `mpi`, `nccl`, `nfs` ...
     Class,
@@ -76,7 +76,7 @@ pub(super) fn run(args: &TimelineArgs) -> anyhow::Result<ExitCode> {
     )?;
     // Captures were read with these bins, or with wider ones if there were too many.
     let bin_ns = args.bin.filter(|_| pipeline::is_profile(&source.inputs[0]));
-    let (by, selected) = (counting.by.into(), selection(counting.by, counting.traffic));
+    let (by, selected) = counting.of(&profile)?;
     let senders = sender_timeline(&profile, by, selected, bin_ns)?;
     // The table and the figures show no pairs, whose bins may be wider.
     let has_pairs = source.format != Format::Table && args.view == TimelineView::Pairs;

@@ -1,7 +1,8 @@
 //! Congestion flags (FECN, BECN, ECN) of packets, and pause frames.
 
-use crate::model::PacketFlags;
 use crate::model::coverage::BatchCounts;
+use crate::model::pause_series::PauseBin;
+use crate::model::{PacketFlags, PacketRecord};
 use ibscope_parsers::frame::{LinkType, Record};
 use ibscope_parsers::ib::Bth;
 use ibscope_parsers::link::{Encapsulation, Location};
@@ -32,7 +33,7 @@ pub(super) fn congestion_flags(data: &[u8], location: &Location, bth: &Bth) -> P
 }
 
 /// Counts the pause frame at offset `frame_at` of the record by sender, and the pauses that it
-/// requests.
+/// requests; `time_ns` is its time, [`PacketRecord::NO_TIME`] without one.
 ///
 /// ```text
 /// destination 6 | source 6 | 88 08 | opcode 2 | pause: quanta 2
@@ -40,7 +41,7 @@ pub(super) fn congestion_flags(data: &[u8], location: &Location, bth: &Bth) -> P
 ///                                             |      quanta of classes 0 to 7, 2 each
 /// ```
 #[cold]
-pub(super) fn count_pause(record: &Record<'_>, frame_at: usize, counts: &mut BatchCounts) {
+pub(super) fn count_pause(record: &Record<'_>, time_ns: i64, frame_at: usize, counts: &mut BatchCounts) {
     let frame = record.data.get(frame_at..).unwrap_or_default();
     // After a VLAN tag and in other link types the sender has another offset; such frames count
     // without a sender.
@@ -55,8 +56,10 @@ pub(super) fn count_pause(record: &Record<'_>, frame_at: usize, counts: &mut Bat
     let sender = format!("{address} {}", if is_priority { "PFC" } else { "pause" });
     *counts.counts.pause_frames.entry(sender.clone()).or_default() += 1;
     let number = |at: usize| frame.get(at..at + 2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
+    let mut sums = PauseBin { frames: 1, ..PauseBin::default() };
     let mut add_pause = |what: String, quanta: Option<u16>| {
         if let Some(quanta) = quanta {
+            sums.add(quanta);
             counts.counts.pauses.entry(what).or_default().add(quanta);
         }
     };
@@ -67,6 +70,9 @@ pub(super) fn count_pause(record: &Record<'_>, frame_at: usize, counts: &mut Bat
         }
     } else if opcode == Some(&PAUSE) {
         add_pause(sender, number(16));
+    }
+    if time_ns != PacketRecord::NO_TIME {
+        counts.counts.pause_series.add(time_ns, sums);
     }
     counts.counts.bound_pauses();
 }

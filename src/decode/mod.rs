@@ -324,7 +324,7 @@ fn frame_in_tunnels(
         Ok(RecordContent::Other(what)) => {
             counts.add_other(&path, what);
             if what == NotInfiniband::EtherType(FLOW_CONTROL) {
-                health::count_pause(record, path.frame_at(), counts);
+                health::count_pause(record, place.0, path.frame_at(), counts);
             }
         }
         Err(error) => counts.add_failed(&error),

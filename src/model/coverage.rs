@@ -1,5 +1,6 @@
 //! How much of a capture was decoded: part of every result.
 
+use super::pause_series::PauseSeries;
 use super::{MirrorLoss, SamplerSteps, SequenceRuns, TimestampStats};
 use ibscope_parsers::frame::Statistics;
 use ibscope_parsers::link::{NotInfiniband, TunnelKind, TunnelPath};
@@ -96,6 +97,9 @@ pub struct Coverage {
     /// Requested pauses by sender, kind and, for PFC, class (`02:00:00:00:00:01 PFC class 3`).
     #[serde(default)]
     pub pauses: BTreeMap<String, Pauses>,
+    /// The same frames over time, of all senders; frames without a time are in no bin.
+    #[serde(skip_serializing_if = "PauseSeries::is_empty", default)]
+    pub pause_series: PauseSeries,
     /// Packets of connections beyond `--max-connections` per input: in no table.
     #[serde(default)]
     pub untracked_packets: u64,
@@ -234,6 +238,7 @@ impl Coverage {
         for (what, pauses) in &other.pauses {
             self.pauses.entry(what.clone()).or_default().merge(pauses);
         }
+        self.pause_series.merge(&other.pause_series);
         for (session, loss) in &other.mirror_losses {
             let own = self.mirror_losses.entry(session.clone()).or_default();
             own.frames += loss.frames;

@@ -24,6 +24,7 @@ pub mod packet;
 pub mod packet_role;
 pub mod paged;
 pub mod paths;
+pub mod pause_series;
 pub mod profile;
 pub mod rank_activity;
 pub mod rank_index;

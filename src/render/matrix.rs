@@ -1,7 +1,8 @@
 //! The matrix and the timeline as csv and JSON, and the columns of the terminal's list of pairs;
 //! [`super::text`] has the rest of the terminal form.
 //!
-//! In csv and JSON, senders and receivers are endpoints or ranks, never host names.
+//! In csv and JSON, senders and receivers are endpoints or ranks; they are names only where the names
+//! define rows and columns: by node and leaf switch.
 
 use crate::analysis::Label;
 use crate::analysis::matrix::{Matrix, MatrixCell};

@@ -88,6 +88,7 @@ pub fn column_tables() -> Vec<TableDescription> {
         health::columns_of_links().describe(),
         health::columns_of_time_series().describe(),
         health::columns_of_pauses().describe(),
+        health::columns_of_pause_times().describe(),
         compare::columns_of_comparison("").describe(),
         compare::several::columns_of_runs().describe(),
         crosscheck::columns_of_pairs().describe(),

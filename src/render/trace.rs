@@ -228,7 +228,7 @@ impl<'a> TraceWriter<'a> {
             Label::Rank(rank, _) => TraceProcess::Rank(*rank),
             Label::Endpoint(endpoint, _) => TraceProcess::Endpoint(*endpoint),
             // The label denotes several endpoints, so it has no process.
-            Label::Unknown(..) | Label::NoJob => return Ok(()),
+            Label::Unknown(..) | Label::NoJob | Label::Group(..) => return Ok(()),
         };
         let pid = self.process(&process)?;
         let ts = self.micros(time_ns.max(self.origin_ns));

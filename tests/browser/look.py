@@ -8,6 +8,7 @@ usage: look.py REPORT.html FOLDER                  the whole report; screenshots
        look.py --checked REPORT.html FOLDER        a report with a trace of the application
        look.py --times REPORT.html FOLDER          latencies
        look.py --jobs REPORT.html FOLDER           the matrix of each job by rank
+       look.py --rows REPORT.html FOLDER           the matrix by node and leaf switch, and by cluster
        look.py --lanes REPORT.html FOLDER          collective operations, wide and narrow
        look.py --classes REPORT.html FOLDER        the timeline stacked by class
        look.py --state REPORT.html FOLDER          the state in the address
@@ -104,15 +105,15 @@ class Page:
         builder.pointer_action.move_to_location(round(place[0] + x), round(place[1] + y))
         builder.perform()
 
-    def cells(self, canvas="#cursor-canvas"):
-        """The tooltip of every cell of a map: its title, and the name and values of each row."""
+    def cells(self, canvas="#cursor-canvas", rows=None):
+        """The tooltip of every cell of a map, or of its first rows: its title, and the name and values of each row."""
         canvas = self.find(canvas)
         self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", canvas)
         left, top, side, x0, y0, span = (float(part) for part in canvas.get_attribute("data-plot").split())
         size = round(span)
         assert (x0, y0) == (0, 0), "all cells are shown"
         seen = []
-        for row in range(size):
+        for row in range(rows or size):
             for column in range(size):
                 self.hover(canvas, left + (column + 0.5) * side / span, top + (row + 0.5) * side / span)
                 tip = """
@@ -647,6 +648,44 @@ def exports(path, folder, kinds):
     return page.end(found)
 
 
+def rows(path, folder):
+    """For each kind of rows: the matrix, its csv, its labels in each order, and the choices after a reload."""
+    page = Page(path, width=1280)
+    folder.mkdir(parents=True, exist_ok=True)
+    options = lambda name: [option.get_attribute("value") for option in page.find(f"#{name}").find_elements(By.TAG_NAME, "option")]
+    # The text of a saved file, without saving it.
+    page.driver.execute_script("window.saved = null; URL.createObjectURL = (blob) => { blob.text().then((text) => (window.saved = text)); return 'data:,'; }")
+    found = {"kinds": options("by"), "rows": {}}
+    for by in found["kinds"]:
+        page.choose("by", by)
+        own = page.window()
+        page.driver.execute_script("window.saved = null")
+        page.click("[data-view=matrix] [data-export=csv]")
+        own["csv"] = WebDriverWait(page.driver, TIMEOUT_S).until(lambda driver: driver.execute_script("return window.saved"))
+        own["orders"] = {}
+        for order in options("order"):
+            page.choose("order", order)
+            own["orders"][order] = [cell["title"].split(" → ")[1] for cell in page.cells(rows=1)]
+        found["rows"][by] = own
+        if by == "leaf":
+            for width, dark in [(1280, False), (390, True)]:
+                page.resize(width)
+                page.media(dark=dark)
+                page.picture(folder / f"rows-{by}-{width}.png")
+            found["narrow overflow"] = page.overflow()
+            page.media()
+            page.resize(1280)
+        page.choose("order", "number")
+    page.choose("by", "leaf")
+    page.choose("order", "cluster")
+    choices = lambda: {name: page.find(f"#{name}").get_attribute("value") for name in ["by", "order"]}
+    found["address"] = page.driver.execute_script("return location.hash")
+    page.driver.refresh()
+    WebDriverWait(page.driver, TIMEOUT_S).until(lambda driver: driver.execute_script("return document.documentElement.dataset.ready"))
+    found["reloaded"] = choices()
+    return page.end(found)
+
+
 def tables(path, folder):
     """The rows of the table of latencies by state: new, sorted by samples, filtered, reloaded."""
     page = Page(path)
@@ -704,7 +743,7 @@ def axe(path, folder):
     return page.end(found)
 
 
-PARTS = {"--axe": axe, "--exports": exports, "--tables": tables, "--state": state, "--classes": classes, "--compared": compared, "--narrow": narrow, "--checked": checked, "--times": times, "--jobs": jobs, "--lanes": lanes}
+PARTS = {"--axe": axe, "--rows": rows, "--exports": exports, "--tables": tables, "--state": state, "--classes": classes, "--compared": compared, "--narrow": narrow, "--checked": checked, "--times": times, "--jobs": jobs, "--lanes": lanes}
 
 if __name__ == "__main__":
     if sys.argv[1] == "--weigh":

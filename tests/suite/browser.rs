@@ -9,6 +9,7 @@ mod jobs;
 mod lanes;
 mod names;
 mod perfetto;
+mod rows;
 mod state;
 mod tables;
 mod times;

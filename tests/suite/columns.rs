@@ -2,6 +2,7 @@
 //! the members of every JSON, `profile.json` and the Parquet tables. Each heading names an output;
 //! the first cells of the tables below it name the columns.
 
+use crate::manifest::two_leaves;
 use crate::runs;
 use crate::tools::{ibscope, listed_commands, sample};
 use ibscope::model::column::{ColumnDescription, ColumnType, ColumnUnit, TableDescription};
@@ -81,7 +82,11 @@ impl Inputs {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("folder");
         let inputs = Self { folder };
-        let made = ibscope([Path::new("analyze"), &sample("openib-mixed-4x1"), Path::new("-o"), &inputs.profile()]);
+        // The manifest names leaf switches.
+        let manifest = inputs.folder.path().join("manifest.json");
+        fs::write(&manifest, two_leaves()).expect("manifest");
+        let options = [Path::new("--manifest"), &manifest, Path::new("-o"), &inputs.profile()];
+        let made = ibscope([&[Path::new("analyze"), &sample("openib-mixed-4x1")], &options[..]].concat());
         assert_eq!(made.code, 0, "{}", made.stderr);
         inputs
     }
@@ -246,7 +251,7 @@ fn unit_of_name(name: &str) -> Option<&'static [ColumnUnit]> {
 #[test]
 fn every_column_has_a_unit_and_a_meaning() {
     let tables = [described(), ibscope::profile::column_tables()].concat();
-    assert_eq!(tables.len(), 46 + 13);
+    assert_eq!(tables.len(), 47 + 13);
     for table in &tables {
         let distinct: BTreeSet<&str> = names_of(table).into_iter().collect();
         assert_eq!(distinct.len(), table.columns.len(), "{}: a column twice", table.name);

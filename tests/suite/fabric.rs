@@ -8,6 +8,7 @@ use crate::wire::{WireBuilder, WireQueuePair, profile};
 use ibscope::model::profile::HealthRow;
 use ibscope::model::{Health, Profile};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 fn written(folder: &Path, file: &[u8]) -> PathBuf {
@@ -152,6 +153,60 @@ fn pauses_are_counted_by_sender_and_class() {
     );
     let table = result(&["health", "--by", "pause"], &[&path]);
     assert!(table.contains("65 535 quanta") && table.lines().count() == 6, "{table}");
+}
+
+/// Two PFC frames one second after the first packet, and a pause of all traffic one second later: one
+/// analysis of two captures, and partial profiles of each.
+#[test]
+fn pauses_have_times() {
+    let mut file = decompressed(&runs::named("ompi-rc-ring2").node(1));
+    let mut other = file[..HEADER_BYTES].to_vec();
+    let first_s = u32::from_le_bytes(file[HEADER_BYTES..HEADER_BYTES + 4].try_into().expect("seconds"));
+    let record = |at_s: u32, frame: &[u8]| {
+        [[first_s + at_s, 0, 60, 60].iter().flat_map(|word| word.to_le_bytes()).collect(), frame.to_vec()].concat()
+    };
+    file.extend(record(1, &pause(1, 0x0101, &[0b1_1000, 9, 9, 9, 0xFFFF, 100, 9, 9, 9])));
+    other.extend(record(1, &pause(1, 0x0101, &[0b0_1000, 0, 0, 0, 0, 0, 0, 0, 0])));
+    other.extend(record(2, &pause(2, 0x0001, &[256])));
+    let folder = tempfile::tempdir().expect("folder");
+    let place = |name: &str| folder.path().join(name).display().to_string();
+    let captures = [place("a.pcap"), place("b.pcap")];
+    captures.iter().zip([&file, &other]).for_each(|(path, bytes)| fs::write(path, bytes).expect("capture"));
+    let csv =
+        |inputs: &[String]| result(&["health", "--by", "pause-time", "--link", "100Gb/s", "--format", "csv"], inputs);
+    let [first, second] = [1, 2].map(|at_s| u64::from(first_s + at_s) * 1_000_000_000);
+    // 65 635 and 256 quanta of 512 bits at 100 Gbit/s.
+    let expected = format!(
+        "time_ns,frames,pauses,resumes,quanta,paused_ns\n{first},2,2,1,65635,336051\n{second},1,1,0,256,1311\n"
+    );
+    assert_eq!(csv(&captures), expected);
+    let parts = [place("a.ibp"), place("b.ibp")];
+    for (capture, part) in captures.iter().zip(&parts) {
+        result(&["analyze", "--partial", "-o", part], &[capture]);
+    }
+    let merged = place("merged.ibp");
+    result(&["merge", "-o", &merged], &parts);
+    assert_eq!(csv(std::slice::from_ref(&merged)), expected);
+    let table = result(&["health", "--by", "time"], &[&merged]);
+    assert!(table.contains("pause and PFC frames, bins of 1 ms"), "{table}");
+    assert!(table.contains("65 635 quanta"), "{table}");
+    let json: serde_json::Value =
+        serde_json::from_str(&result(&["health", "--by", "time", "--format", "json"], &[&merged])).expect("JSON");
+    assert_eq!((&json["pause_times"]["bin_ns"], &json["pause_times"]["without_bin"]), (&1_000_000.into(), &0.into()));
+    assert_eq!(json["pause_times"]["bins"][1]["quanta"], 256);
+    let svg = place("health.svg");
+    result(&["health", "--svg", &svg], &[&merged]);
+    let svg = fs::read_to_string(svg).expect("figure");
+    assert!(svg.contains("and pause frames") || svg.contains("Pause frames;"), "{svg}");
+    // 1001 bins of 1 ms in at most 150 bins.
+    assert!(svg.contains("pause and PFC frames, bins of 7 ms"), "the panel has a key");
+    // A profile of an earlier version has the frames without their times.
+    let document = fs::read_to_string(place("merged.ibp/profile.json")).expect("profile");
+    let mut old: serde_json::Value = serde_json::from_str(&document).expect("JSON");
+    old["coverage"].as_object_mut().expect("coverage").remove("pause_series").expect("the series");
+    fs::write(place("merged.ibp/profile.json"), old.to_string()).expect("profile");
+    let table = result(&["health", "--by", "pause-time"], &[&merged]);
+    assert!(table.starts_with("the time of 3 pause frames is unknown"), "{table}");
 }
 
 /// Constructed: no run has congestion notifications.

@@ -1,6 +1,7 @@
 //! The manifest of a run in the analysis: names of endpoints, leaf switches and job ids.
 
 use crate::tools::{CsvRow, csv_rows, ibscope, result, sample, samples_folder};
+use std::collections::BTreeMap;
 use std::fs;
 
 /// LIDs 17 to 20, as in the sample. In the second form node3 has 18 and 19, by an LMC of 1.
@@ -149,4 +150,66 @@ fn a_contradictory_manifest_is_rejected() {
     let ran = ibscope(["matrix".as_ref(), "--manifest".as_ref(), path.as_os_str(), capture.as_os_str()]);
     let what = "manifest.json: LID 18 belongs to node1 and to node2; remove one of the two ports from the manifest";
     assert!(ran.code == 1 && ran.stderr.contains(what), "{}: {}", ran.code, ran.stderr);
+}
+
+/// The manifest of a run at two leaf switches: LIDs 17 and 20 are of one node and at different
+/// switches.
+pub(crate) fn two_leaves() -> String {
+    let ports = [
+        ("node1", "mlx5_0", 17, "0xa"),
+        ("node2", "", 18, "0xa"),
+        ("node3", "", 19, "0xb"),
+        ("node1", "mlx5_1", 20, "0xb"),
+    ];
+    let port = |(node, ca, lid, leaf): (&str, &str, u16, &str)| {
+        format!(
+            r#"{{"node": "{node}", "ca": "{ca}", "port": 1, "port_guid": "{lid:#x}", "lid": {lid}, "lmc": 0,
+            "leaf_guid": "{leaf}", "leaf_port": {lid}}}"#
+        )
+    };
+    format!(r#"{{"version": 1, "job_id": 17, "ports": [{}], "sinks": []}}"#, ports.map(port).join(","))
+}
+
+/// Rank r of the sample is at LID 17 + r.
+#[test]
+fn a_matrix_by_node_and_by_leaf_switch_has_the_sums_of_the_truth() {
+    let folder = tempfile::tempdir().expect("folder");
+    let [profile, path] = ["job.ibp", "manifest.json"].map(|name| folder.path().join(name).display().to_string());
+    fs::write(&path, two_leaves()).expect("manifest");
+    result(&["analyze", "-o", &profile, "--manifest", &path], &[sample("openib-mixed-4x1")]);
+    let truth = fs::read_to_string(samples_folder().join("openib-mixed-4x1.truth.csv")).expect("truth");
+    let leaves = ["0x000000000000000a", "0x000000000000000b"];
+    for (by, groups) in
+        [("node", ["node1", "node2", "node3", "node1"]), ("leaf", [leaves[0], leaves[0], leaves[1], leaves[1]])]
+    {
+        let mut expected: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
+        for row in csv_rows(&truth) {
+            let number = |column: &str| row[column].parse::<u64>().expect("number");
+            let group = |column: &str| groups[number(column) as usize];
+            if row["src"] != row["dst"] {
+                let sums = expected.entry((group("src"), group("dst"))).or_default();
+                *sums = (sums.0 + number("messages"), sums.1 + number("bytes"));
+            }
+        }
+        let printed = result(&["matrix", "--by", by, "--traffic", "p2p", "--format", "csv"], &[&profile]);
+        let rows = csv_rows(&printed);
+        let number = |row: &CsvRow, column: &str| row[column].parse::<u64>().expect("number");
+        let found: BTreeMap<(&str, &str), (u64, u64)> = rows
+            .iter()
+            .map(|row| ((&*row["src"], &*row["dst"]), (number(row, "messages"), number(row, "mpi_bytes"))))
+            .filter(|(_, sums)| *sums != (0, 0))
+            .collect();
+        assert_eq!(found, expected, "{by}");
+        let table = result(&["matrix", "--by", by], &[&profile]);
+        assert!(
+            table.starts_with(&format!("payload bytes by {}", if by == "leaf" { "leaf switch" } else { by })),
+            "{table}"
+        );
+    }
+    // Without a manifest, each port is a node, and the leaf switches are unknown.
+    let plain = [sample("openib-mixed-4x1")];
+    let ports = |by| result(&["matrix", "--by", by, "--format", "csv"], &plain);
+    assert_eq!(ports("node"), ports("endpoint"));
+    let refused = ibscope(["matrix", "--by", "leaf", plain[0].to_str().expect("path")]);
+    assert!(refused.code == 1 && refused.stderr.contains("--manifest reads them"), "{}", refused.stderr);
 }

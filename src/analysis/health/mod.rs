@@ -9,6 +9,7 @@ mod time_series;
 pub(crate) use connection::{ConnectionHealth, acknowledged_requests, connections, plain_acks, severity, slowdown};
 pub(crate) use links::{Link, LinkDirection, Links, links};
 pub(crate) use mirror::{MirrorLoad, mirror_load};
+pub use pauses::PauseTimes;
 pub(crate) use pauses::{PauseRow, longest_pause_ns, pause_rows};
 pub use time_series::{HealthBin, HealthSeries, HealthSums, health_series};
 

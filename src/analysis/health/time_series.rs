@@ -1,5 +1,6 @@
 //! Retransmitted packets, congestion and NAKs over time.
 
+use super::PauseTimes;
 use crate::analysis::AnalysisError;
 use crate::analysis::endpoint_label::{EndpointLabels, GroupBy, Label};
 use crate::model::profile::TimelineRow;
@@ -21,6 +22,8 @@ pub struct HealthSeries {
     pub has_congestion: bool,
     /// Bins sorted by time and sender; bins without packets are omitted.
     pub bins: Vec<HealthBin>,
+    /// Pause and PFC frames, which belong to no sender of the bins, in bins of their own.
+    pub pauses: PauseTimes,
 }
 
 /// The packets of one sender in one bin.
@@ -75,11 +78,16 @@ impl std::ops::AddAssign for HealthSums {
 }
 
 impl HealthSeries {
-    /// Start of the first bin and end of the last one, in nanoseconds since the epoch.
+    /// Start of the first bin and end of the last one, in nanoseconds since the epoch. The bins
+    /// include the times of pause frames, which may come before and after all traffic. `None` without
+    /// traffic.
     #[must_use]
     pub fn span_ns(&self) -> Option<(i64, i64)> {
-        let (first, last) = (self.bins.first()?, self.bins.last()?);
-        Some((first.time_ns, last.time_ns.saturating_add(self.bin_ns)))
+        let (first, last) = (self.bins.first()?.time_ns, self.bins.last()?.time_ns);
+        let start_ns = |time_ns: i64| time_ns.div_euclid(self.bin_ns).saturating_mul(self.bin_ns);
+        let pauses = self.pauses.span_ns().map(|(from_ns, to_ns)| (start_ns(from_ns), start_ns(to_ns - 1)));
+        let (first, last) = pauses.map_or((first, last), |(from, to)| (first.min(from), last.max(to)));
+        Some((first, last.saturating_add(self.bin_ns)))
     }
 
     /// Sums over all senders by the start of the bin.
@@ -112,5 +120,13 @@ pub fn health_series(profile: &Profile) -> Result<HealthSeries, AnalysisError> {
     let origin_ns = crate::analysis::origin_ns(profile, sums.keys().map(|(time_ns, _)| *time_ns).next());
     let bins = sums.into_iter().map(|((time_ns, src), sums)| HealthBin { time_ns, src, sums }).collect();
     let captured_until_ns = crate::analysis::captured_until_ns(profile);
-    Ok(HealthSeries { by, bin_ns, origin_ns, captured_until_ns, has_congestion: !profile.is_without_congestion, bins })
+    Ok(HealthSeries {
+        by,
+        bin_ns,
+        origin_ns,
+        captured_until_ns,
+        has_congestion: !profile.is_without_congestion,
+        bins,
+        pauses: PauseTimes::of(profile),
+    })
 }

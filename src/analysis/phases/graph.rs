@@ -50,7 +50,7 @@ impl PortVisibility {
         let is_in_place = |(label, place): (&&Label, u32)| match label {
             Label::Rank(rank, Jobs::One) => rank.rank == place && labels.len() >= self.places.len(),
             Label::Endpoint(..) => true,
-            Label::Rank(_, Jobs::Several) | Label::Unknown(..) | Label::NoJob => false,
+            Label::Rank(_, Jobs::Several) | Label::Unknown(..) | Label::NoJob | Label::Group(..) => false,
         };
         labels.iter().zip(0..).all(is_in_place).then_some(labels.len() as u32)
     }

@@ -1,12 +1,16 @@
 //! Groups of arguments that several commands share.
 
-use super::choices::{Color, Format, GroupByArg, TrafficArg};
+use super::choices::{Color, Format, TrafficArg, TrafficGroupArg, selection};
 use super::job_choice::JobChoice;
 use super::output::terminal_width;
 use super::parse::{ScaleEnd, bytes, job, moment, p_key, percent, positive, sampling_rate, scale_end, threads};
 use super::usage::UsageError;
+use crate::analysis::GroupBy;
+use crate::analysis::matrix::Selection;
+use crate::model::Profile;
 use crate::model::paths::PathFilter;
 use crate::pipeline::{self, TimePoint};
+use anyhow::bail;
 use clap::Args;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -104,12 +108,24 @@ pub(in crate::cli) struct CountingArgs {
     /// Skip the detection of MPI messages (captures only): faster, but the MPI columns stay empty
     #[arg(long)]
     pub(in crate::cli) no_mpi: bool,
-    /// Count by endpoint or by rank; csv and JSON have one row per pair (and bin)
-    #[arg(long, value_enum, default_value_t = GroupByArg::Endpoint)]
-    pub(in crate::cli) by: GroupByArg,
-    /// MPI messages to count [default: p2p with --by rank, all with --by endpoint]
+    /// Count by endpoint, rank, node or leaf switch; csv and JSON have one row per pair (and bin)
+    #[arg(long, value_enum, default_value_t = TrafficGroupArg::Endpoint)]
+    pub(in crate::cli) by: TrafficGroupArg,
+    /// MPI messages to count [default: p2p with --by rank, otherwise all]
     #[arg(long, value_enum)]
     pub(in crate::cli) traffic: Option<TrafficArg>,
+}
+
+impl CountingArgs {
+    /// The rows of the matrix or the senders of the timeline, and the messages that they count.
+    /// Fails by leaf switch if no leaf switch is known.
+    pub(in crate::cli) fn of(self, profile: &Profile) -> anyhow::Result<(GroupBy, Selection)> {
+        let by = GroupBy::from(self.by);
+        if by == GroupBy::Leaf && profile.leaves.is_empty() {
+            bail!("the leaf switches of the ports are unknown; --manifest reads them");
+        }
+        Ok((by, selection(by, self.traffic)))
+    }
 }
 
 /// Options of `matrix` that choose connections by the path fields of their packets.

@@ -35,6 +35,19 @@ pub(in crate::cli) enum GroupByArg {
     Rank,
 }
 
+/// The rows and columns of `matrix`, and the senders of `timeline`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum TrafficGroupArg {
+    /// Ports: LID, GID or IP address
+    Endpoint,
+    /// MPI ranks
+    Rank,
+    /// Nodes: all ports of a node, by the names of --hosts or --manifest
+    Node,
+    /// Leaf switches: all ports at a switch, by --manifest
+    Leaf,
+}
+
 impl From<Format> for LineFormat {
     fn from(format: Format) -> Self {
         match format {
@@ -50,6 +63,17 @@ impl From<GroupByArg> for GroupBy {
         match by {
             GroupByArg::Endpoint => Self::Endpoint,
             GroupByArg::Rank => Self::Rank,
+        }
+    }
+}
+
+impl From<TrafficGroupArg> for GroupBy {
+    fn from(by: TrafficGroupArg) -> Self {
+        match by {
+            TrafficGroupArg::Endpoint => Self::Endpoint,
+            TrafficGroupArg::Rank => Self::Rank,
+            TrafficGroupArg::Node => Self::Node,
+            TrafficGroupArg::Leaf => Self::Leaf,
         }
     }
 }
@@ -80,7 +104,7 @@ impl From<TrafficArg> for Selection {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum UnitArg {
-    /// Messages: MPI messages by rank, transport messages by endpoint
+    /// Messages: MPI messages by rank, otherwise transport messages
     Messages,
     /// Bytes that the application sent in MPI messages
     MpiBytes,
@@ -110,12 +134,9 @@ pub(in crate::cli) fn class_parser() -> impl TypedValueParser<Value = ClassSelec
     PossibleValuesParser::new(names).try_map(|name| name.parse::<ClassSelection>())
 }
 
-/// The MPI messages to count: those of `--traffic`, by default all by endpoint and point-to-point
-/// by rank.
-pub(in crate::cli) fn selection(by: GroupByArg, traffic: Option<TrafficArg>) -> Selection {
-    let default = match GroupBy::from(by) {
-        GroupBy::Endpoint => Selection::All,
-        GroupBy::Rank => Selection::P2p,
-    };
+/// The MPI messages to count: those of `--traffic`, by default point-to-point by rank and otherwise
+/// all.
+pub(in crate::cli) fn selection(by: GroupBy, traffic: Option<TrafficArg>) -> Selection {
+    let default = if by.is_of_ports() { Selection::All } else { Selection::P2p };
     traffic.map_or(default, Selection::from)
 }

@@ -11,7 +11,6 @@ use super::canvas::{
 use super::cells::{CellGrid, color};
 use super::scale::{ColorScale, NONE, human, is_light};
 use super::scale_end::{cells_beyond, color_scale};
-use crate::analysis::GroupBy;
 use crate::analysis::coverage::States;
 use crate::analysis::matrix::{CellValue, Matrix, Selection, TrafficUnit};
 use crate::analysis::round_numbers::steps;
@@ -44,8 +43,9 @@ pub(super) struct HeatMap {
     marked: Vec<(usize, usize)>,
     /// True if cells without traffic may have traffic that was not captured.
     is_partial: bool,
-    /// Cells whose value is 0 although the captures show packets of the pair.
-    zeros: Vec<(usize, usize)>,
+    /// Cells without hatching if `is_partial`: the captures show packets of the pair although the
+    /// value is 0, or there is nothing to miss inside a port.
+    not_missing: Vec<(usize, usize)>,
     plot: Area,
     /// Every n-th label is shown: n at the left, n below.
     every: (usize, usize),
@@ -82,16 +82,22 @@ impl HeatMap {
             .map(|(row, column)| (row as usize, column as usize))
             .collect();
         let is_zero = |ends: &&(u32, u32)| cells.block == 1 && matrix.cell_value(**ends, unit) == CellValue::Value(0);
-        let zeros = matrix.cells.keys().filter(is_zero).map(|ends| (ends.0 as usize, ends.1 as usize)).collect();
-        let (is_partial, count) = (matrix.is_partial, cells.count);
-        let is_not_captured =
-            |(index, value): (usize, &u64)| is_partial && *value == 0 && (count == 1 || index % (count + 1) != 0);
+        let zeros = matrix.cells.keys().filter(is_zero).map(|ends| (ends.0 as usize, ends.1 as usize));
+        let (is_partial, count, block) = (matrix.is_partial, cells.count, cells.block);
+        // Traffic inside a port is not missing. A block of several labels has other pairs too.
+        let misses_none = |at: &usize| block == 1 && !matrix.may_miss((*at as u32, *at as u32));
+        let diagonal = (0..count).filter(misses_none).map(|at| (at, at));
+        let is_not_captured = |(index, value): (usize, &u64)| {
+            let (row, column) = (index / count, index % count);
+            is_partial && *value == 0 && !(row == column && misses_none(&row))
+        };
+        let not_missing = diagonal.chain(zeros).collect();
         let is_hatched = !hidden.is_empty() || cells.values.iter().enumerate().any(is_not_captured);
         let bar = if is_hatched { bar.with_hidden()? } else { bar };
 
         let mut titles = vec![title(matrix, unit)];
         if cells.block > 1 {
-            let what = if matrix.by == GroupBy::Rank { "ranks" } else { "endpoints" };
+            let what = matrix.by.nouns();
             titles.push(format!("each cell shows the largest of {0} × {0} {what}", cells.block));
         }
         titles.extend(cells_beyond(cells.values.iter().copied(), &scale));
@@ -125,7 +131,7 @@ impl HeatMap {
             hidden,
             marked,
             is_partial,
-            zeros,
+            not_missing,
             plot,
             every,
             upright,
@@ -134,15 +140,14 @@ impl HeatMap {
     }
 
     /// Fills the plot with the color of no traffic. If cells may have traffic that was not
-    /// captured, hatches all cells except the diagonal and the cells whose value is 0.
+    /// captured, hatches all cells except those in which nothing is missing.
     fn draw_background<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
         if !self.is_partial {
             return canvas.fill(self.plot, NONE);
         }
         canvas.hatch(self.plot)?;
-        let diagonal = (0..self.cells.count).filter(|_| self.cells.block == 1).map(|at| (at, at));
-        let cell = |(row, column): (usize, usize)| self.cells.area(self.plot, row, (column, column + 1));
-        diagonal.chain(self.zeros.iter().copied()).map(cell).try_for_each(|cell| canvas.fill(cell, NONE))
+        let cell = |(row, column): &(usize, usize)| self.cells.area(self.plot, *row, (*column, column + 1));
+        self.not_missing.iter().map(cell).try_for_each(|cell| canvas.fill(cell, NONE))
     }
 
     /// Draws a corner in each cell whose number is a lower bound or uncertain.
@@ -279,7 +284,7 @@ fn coverage_line(matrix: &Matrix, has_corners: bool) -> Option<String> {
 
 /// Title of the figure. The selection does not apply to payload, wire bytes and packets.
 fn title(matrix: &Matrix, unit: TrafficUnit) -> String {
-    let by = if matrix.by == GroupBy::Rank { "by rank" } else { "by endpoint" };
+    let by = format!("by {}", matrix.by.noun());
     let classes = matrix.classes();
     let selection = match matrix.selection {
         Selection::P2p if classes.has_only_nccl() => "",
@@ -289,7 +294,7 @@ fn title(matrix: &Matrix, unit: TrafficUnit) -> String {
         Selection::All => "",
     };
     match unit {
-        TrafficUnit::Messages if (matrix.by, matrix.selection) == (GroupBy::Endpoint, Selection::All) => {
+        TrafficUnit::Messages if matrix.by.is_of_ports() && matrix.selection == Selection::All => {
             format!("Messages {by}")
         }
         TrafficUnit::Messages => format!("{} messages{selection} {by}", classes.library()),

@@ -8,8 +8,8 @@ use super::canvas::{shorten, titled};
 use super::scale::{ColorScale, human};
 use super::scale_end::{cells_beyond, color_scale};
 use super::time_heat::{MAX_COLUMNS, MAX_ROWS, TimeHeat};
+use crate::analysis::Label;
 use crate::analysis::timeline::Timeline;
-use crate::analysis::{GroupBy, Label};
 use crate::render::RenderError;
 use std::collections::BTreeMap;
 
@@ -45,10 +45,7 @@ pub(super) fn sender_heat(timeline: &Timeline, most: Option<u64>) -> Result<Time
     let ticks = scale.ticks(true).into_iter().map(|tick| (tick, human(tick, true))).collect();
     let kind = if scale.log { "log" } else { "linear" };
     let bar = ColorBar::new(format!("wire bytes/s ({kind} scale)"), scale, ticks, true)?;
-    let sender = match timeline.by {
-        GroupBy::Rank => "rank",
-        GroupBy::Endpoint => "endpoint",
-    };
+    let sender = timeline.by.noun();
     let mut titles = vec![titled(format!("Wire rate by sending {sender}"), timeline.sampled.as_deref())];
     if block > 1 {
         titles.push(format!("a row shows the highest of {block} senders"));

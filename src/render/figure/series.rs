@@ -5,13 +5,13 @@
 
 use super::axes::{partial_edges, seconds};
 use crate::analysis::Label;
-use crate::analysis::health::{HealthBin, HealthSeries};
+use crate::analysis::health::{HealthBin, HealthSeries, PauseTimes};
 use crate::analysis::storage_timeline::{StorageBin, StorageTimeline};
 use crate::analysis::timeline::{ClassTimeline, Timeline};
 use crate::model::{ConnectionClass, Histogram};
 use crate::render::RenderError;
 use crate::render::health::CONGESTION_NAMES;
-use crate::render::units::count_of;
+use crate::render::units::{count_of, duration};
 use std::collections::BTreeMap;
 
 /// Maximum number of bins of traffic; more are merged, since bins narrower than two pixels would
@@ -147,6 +147,21 @@ impl Series {
         let (times_ns, bins) =
             ((health.origin_ns, health.span_ns(), health.captured_until_ns), (health.bin_ns, MAX_BROAD_BINS));
         Self::sums(times_ns, bins, items.into_iter(), |of: usize| CONGESTION_NAMES[of].to_owned())
+    }
+
+    /// Pause and PFC frames, in bins of their own, which the name states.
+    pub(super) fn pauses(pauses: &PauseTimes) -> Result<Self, RenderError> {
+        let items = pauses.bins.iter().map(|(time_ns, sums)| StackedSample {
+            time_ns: *time_ns,
+            of: (),
+            own: sums.frames,
+            common: 0,
+        });
+        let times_ns = (pauses.origin_ns, pauses.span_ns(), None);
+        let mut series = Self::sums(times_ns, (pauses.bin_ns, MAX_BROAD_BINS), items, |()| String::new())?;
+        let width = duration((series.bin_s * 1e9).round() as i64);
+        series.by_sender.iter_mut().for_each(|(name, _)| *name = format!("pause and PFC frames, bins of {width}"));
+        Ok(series)
     }
 
     fn sums<K: Copy + Ord>(

@@ -43,6 +43,7 @@ fn matrix(labels: Vec<Label>, cells: &[((u32, u32), MatrixCell)]) -> Matrix {
         jobs: Arc::default(),
         nodes: Arc::default(),
         estimators: None,
+        insides: Vec::new(),
         sampled: None,
         is_partial: false,
     }

@@ -34,8 +34,9 @@ pub(super) struct TimelinePanels {
     legend: Legend,
     upper: Panel,
     lower: Panel,
-    /// The third panel: its stacked values are those of this series.
-    congestion: Option<(Panel, Series)>,
+    /// The panels below: the stacked values of each are those of its series, which may have other
+    /// bins.
+    more: Vec<(Panel, Series)>,
     time: Axis,
 }
 
@@ -43,13 +44,13 @@ impl TimelinePanels {
     /// Lays out the traffic over time.
     pub(super) fn traffic(timeline: &Timeline, series: Series, most: Option<u64>) -> Result<Self, RenderError> {
         let selection = match (timeline.by, timeline.selection) {
-            (GroupBy::Endpoint, Selection::All) => "messages",
             (GroupBy::Rank, Selection::All) => "MPI messages",
+            (_, Selection::All) => "messages",
             (_, Selection::P2p) => "point-to-point messages",
             (_, Selection::Collective) => "collective messages",
             (_, Selection::OneSided) => "messages of one-sided operations",
         };
-        let title = format!("Wire bytes by sending {}, and {selection}", sender(timeline.by));
+        let title = format!("Wire bytes by sending {}, and {selection}", timeline.by.noun());
         Self::of_rates((title, timeline.sampled.as_deref()), series, ("wire rate", "messages/s"), most)
     }
 
@@ -91,14 +92,14 @@ impl TimelinePanels {
         Self::new(title, sampled, series, bytes, counts)
     }
 
-    /// Lays out retransmissions, congestion and NAKs over time.
+    /// Lays out retransmissions, congestion, NAKs and pause frames over time.
     pub(super) fn health(health: &HealthSeries) -> Result<Self, RenderError> {
         let series = Series::retransmissions(health)?;
         let (packets_max, share_max) = series.most();
         let packets = Axis::counts(packets_max.max(1.0), "retransmitted packets".into(), 5);
         let share = Axis::linear(if share_max > 0.0 { share_max } else { 1.0 }, 1.0, "", "share, %".into(), 3);
         let title = if packets_max > 0.0 {
-            format!("Retransmitted packets by sending {}, and their share", sender(health.by))
+            format!("Retransmitted packets by sending {}, and their share", health.by.noun())
         } else {
             "No packet was retransmitted".to_owned()
         };
@@ -107,16 +108,28 @@ impl TimelinePanels {
         let (most, _) = congestion.most();
         if most > 0.0 {
             panels.title = if packets_max > 0.0 {
-                format!("Retransmitted packets by sending {}, congestion and NAKs", sender(health.by))
+                format!("Retransmitted packets by sending {}, congestion and NAKs", health.by.noun())
             } else {
                 "Congestion and NAKs; no packet was retransmitted".to_owned()
             };
-            let Area { left, right, bottom, .. } = panels.lower.area;
-            let top = bottom + BETWEEN + HEADER;
-            let y = Axis::counts(most, "packets".into(), 3);
-            panels.congestion = Some((Panel { area: Area { left, top, right, bottom: top + LOWER }, y }, congestion));
+            panels.add("packets", congestion);
+        }
+        if !health.pauses.bins.is_empty() {
+            panels.title = match (packets_max > 0.0, most > 0.0) {
+                (false, false) => "Pause frames; no packet was retransmitted".to_owned(),
+                _ => format!("{}, and pause frames", panels.title),
+            };
+            panels.add("frames", Series::pauses(&health.pauses)?);
         }
         Ok(panels)
+    }
+
+    /// Adds a panel below the others.
+    fn add(&mut self, what: &str, series: Series) {
+        let Area { left, right, bottom, .. } = self.last_panel().area;
+        let top = bottom + BETWEEN + HEADER;
+        let y = Axis::counts(series.most().0, what.into(), 3);
+        self.more.push((Panel { area: Area { left, top, right, bottom: top + LOWER }, y }, series));
     }
 
     fn new(
@@ -137,40 +150,41 @@ impl TimelinePanels {
         let top = upper.area.bottom + BETWEEN;
         let lower = Panel { area: Area { left, top, right, bottom: top + LOWER }, y: lower };
         let time = over_time((series.start_s, series.span_s), series.bin_s, right - left)?;
-        Ok(Self { title, series, legend, upper, lower, congestion: None, time })
+        Ok(Self { title, series, legend, upper, lower, more: Vec::new(), time })
     }
 
     /// Outline of values over time, as a polygon that goes down to zero at both ends.
-    fn outline(&self, values: &[f64], panel: &Panel) -> Vec<(i32, i32)> {
-        let x = |bin: usize| panel.x(&self.time, self.series.start_s + bin as f64 * self.series.bin_s);
+    fn outline(&self, values: &[f64], series: &Series, panel: &Panel) -> Vec<(i32, i32)> {
         let Area { left, right, bottom, .. } = panel.area;
-        let mut points = vec![(left, bottom)];
+        let x = |bin: usize| panel.x(&self.time, series.start_s + bin as f64 * series.bin_s).clamp(left, right);
+        let mut points = vec![(left, bottom), (x(0), bottom)];
         let mut bin = 0;
         for run in values.chunk_by(|a, b| panel.y(*a) == panel.y(*b)) {
             let height = panel.y(run.first().copied().unwrap_or_default());
             points.extend([(x(bin), height), (x(bin + run.len()), height)]);
             bin += run.len();
         }
-        points.push((right, bottom));
+        points.extend([(x(values.len()), bottom), (right, bottom)]);
         points.dedup();
         points
     }
 
     fn last_panel(&self) -> &Panel {
-        self.congestion.as_ref().map_or(&self.lower, |(panel, _)| panel)
+        self.more.last().map_or(&self.lower, |(panel, _)| panel)
     }
 
     fn draw_panel<DB: DrawingBackend>(
         &self,
         canvas: &Canvas<DB>,
         panel: &Panel,
+        series: &Series,
         areas: &[(Vec<f64>, RGBColor)],
     ) -> Result<(), RenderError> {
         panel.draw_edges(canvas, &self.time, &self.series.edges_s)?;
         panel.draw_grid(canvas)?;
         // Draw the sum of all senders first; each following area covers the lower part of it.
         for (values, color) in areas.iter().rev() {
-            canvas.polygon(&self.outline(values, panel), *color)?;
+            canvas.polygon(&self.outline(values, series, panel), *color)?;
         }
         panel.draw_frame(canvas, &self.time)
     }
@@ -185,21 +199,21 @@ impl Figure for TimelinePanels {
         canvas.title(&self.title)?;
         self.legend.draw(canvas)?;
         let areas: Vec<(Vec<f64>, RGBColor)> = self.series.stacked().into_iter().zip(colors()).collect();
-        self.draw_panel(canvas, &self.upper, &areas)?;
+        self.draw_panel(canvas, &self.upper, &self.series, &areas)?;
         let sums = areas.last().map(|(sums, _)| sums.as_slice()).unwrap_or_default();
         for (bin, _) in sums.iter().enumerate().filter(|(_, sum)| self.upper.y.is_exceeded(**sum)) {
             let x = |bin: usize| self.upper.x(&self.time, self.series.start_s + bin as f64 * self.series.bin_s);
             mark(canvas, self.upper.area, (x(bin), x(bin + 1)))?;
         }
-        self.draw_panel(canvas, &self.lower, &[(self.series.total.clone(), TOTAL_COLOR)])?;
-        if let Some((panel, series)) = &self.congestion {
+        self.draw_panel(canvas, &self.lower, &self.series, &[(self.series.total.clone(), TOTAL_COLOR)])?;
+        for (panel, series) in &self.more {
             let Area { left, top, .. } = panel.area;
             let mut next = left;
             for ((name, _), color) in series.by_sender.iter().zip(colors()) {
                 next = key(canvas, (next, top - HEADER / 2), color, name)?;
             }
             let areas: Vec<(Vec<f64>, RGBColor)> = series.stacked().into_iter().zip(colors()).collect();
-            self.draw_panel(canvas, panel, &areas)?;
+            self.draw_panel(canvas, panel, series, &areas)?;
         }
         self.last_panel().draw_x_axis(canvas, &self.time)
     }
@@ -208,11 +222,4 @@ impl Figure for TimelinePanels {
 /// Colors of the senders; the last color is for the combined others.
 fn colors() -> impl Iterator<Item = RGBColor> {
     OKABE_ITO.into_iter().chain([OTHERS])
-}
-
-const fn sender(by: GroupBy) -> &'static str {
-    match by {
-        GroupBy::Rank => "rank",
-        GroupBy::Endpoint => "endpoint",
-    }
 }

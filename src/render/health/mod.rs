@@ -9,11 +9,14 @@
 mod description;
 mod findings;
 mod links;
+mod pause_times;
 mod pauses;
 mod time_series;
 
 pub(super) use links::columns as columns_of_links;
 pub use links::{csv as links_csv, table as links_table};
+pub(super) use pause_times::{columns as columns_of_pause_times, without_bin as pauses_without_bin};
+pub use pause_times::{pause_times_csv, pause_times_table};
 pub(super) use pauses::columns as columns_of_pauses;
 pub use pauses::{csv as pauses_csv, table as pauses_table};
 pub(super) use time_series::{CONGESTION_NAMES, columns as columns_of_time_series};
@@ -21,7 +24,9 @@ pub use time_series::{time_series_csv, time_series_json, time_series_table};
 
 use super::table::{Table, write_document};
 use super::units::count_of;
-use crate::analysis::health::{self, ConnectionHealth, MirrorLoad, column_totals, connections, mirror_load, slowdown};
+use crate::analysis::health::{
+    self, ConnectionHealth, MirrorLoad, PauseTimes, column_totals, connections, mirror_load, slowdown,
+};
 use crate::model::column::ColumnUnit::{Name, Number, Ratio};
 use crate::model::link::Speed;
 use crate::model::profile::RetransmissionSums;
@@ -143,6 +148,7 @@ pub fn json(profile: &Profile, speed: Option<&Speed>, out: &mut dyn Write) -> io
         "trust": profile.trust,
         "total": total.collect::<Map<_, _>>(),
         "pauses": pauses::rows_json(&profile.coverage, speed),
+        "pause_times": pause_times::times_json(&PauseTimes::of(profile), speed),
         "links": links::json(profile),
         "inputs": inputs,
         "mirror": speed.and_then(|speed| mirror_load(profile, speed)).as_ref().map(mirror_json),

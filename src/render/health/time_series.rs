@@ -1,9 +1,11 @@
 //! Retransmissions, congestion and NAKs over time as terminal table, csv and JSON.
 
+use super::pause_times::{pause_times_table, times_json};
 use crate::analysis::Label;
 use crate::analysis::health::{HealthSeries, HealthSums};
 use crate::model::BinCongestion;
 use crate::model::column::ColumnUnit::{Bytes, Count, Number, Timestamp};
+use crate::model::link::Speed;
 use crate::render::table::{Table, write_document};
 use crate::render::units::{duration, group, seconds_since};
 use serde_json::json;
@@ -25,9 +27,15 @@ const LEFT_OUT: [&str; 2] = ["share", "packets"];
 /// The columns of congestion in a profile that does not have them.
 const UNKNOWN: &str = "ECN marks, congestion notifications and NAKs over time: unknown, because an earlier version of ibscope wrote the profile; analyze the captures again\n";
 
-/// The terminal table: the bins with retransmissions, congestion or NAKs, in time order.
+/// The terminal table: the bins with retransmissions, congestion or NAKs, in time order, and those
+/// with pause frames if there are any.
 #[must_use]
-pub fn time_series_table(series: &HealthSeries, width: Option<usize>) -> String {
+pub fn time_series_table(series: &HealthSeries, speed: Option<&Speed>, width: Option<usize>) -> String {
+    let events = events_table(series, width);
+    if series.pauses.frames == 0 { events } else { format!("{events}\n{}", pause_times_table(&series.pauses, speed)) }
+}
+
+fn events_table(series: &HealthSeries, width: Option<usize>) -> String {
     let unknown = if series.has_congestion { "" } else { UNKNOWN };
     let mut rows: Vec<HealthBinRow<'_>> = all_senders(series).filter(|row| row.sums.events() > 0).collect();
     if rows.is_empty() {
@@ -138,10 +146,11 @@ pub fn time_series_csv(series: &HealthSeries, out: &mut dyn Write) -> io::Result
     columns().csv(rows(series), out)
 }
 
-/// Writes one JSON object with the csv rows.
-pub fn time_series_json(series: &HealthSeries, out: &mut dyn Write) -> io::Result<()> {
+/// Writes one JSON object with the csv rows, and with those of the pause frames over time.
+pub fn time_series_json(series: &HealthSeries, speed: Option<&Speed>, out: &mut dyn Write) -> io::Result<()> {
     let members = json!({
         "by": series.by.name(), "bin_ns": series.bin_ns, "bins": columns().objects(rows(series)),
+        "pause_times": times_json(&series.pauses, speed),
     });
     write_document(out, "ibscope health over time", 2, members)
 }

@@ -120,7 +120,7 @@ function comparedControls() {
     drawCompared();
   };
   const { unit, selection, by, scaling, rate } = comparedState;
-  choices($("compared-by"), comparedPairs.map((own) => [own.by, own.by === "rank" ? "ranks" : "nodes"]), by, set("by"));
+  choices($("compared-by"), comparedPairs.map((own) => [own.by, NOUNS[own.by][1]]), by, set("by"));
   choices($("compared-unit"), Object.entries(UNITS).map(([key, { name }]) => [key, name]), unit, set("unit"));
   choices($("compared-selection"), [["p2p", "point-to-point"], ["collective", "collective"], ["all", "all"]], selection, set("selection"));
   $("compared-selection").disabled = unit !== "messages" && unit !== "mpi-bytes";
@@ -170,7 +170,7 @@ function drawComparedMaps() {
     rows: own.rows,
     columns: own.columns,
     groups: null,
-    what: own.by === "rank" ? "rank" : "node",
+    what: NOUNS[own.by][0],
   };
   const isSeen = (side) => (pair) => own.sides[side].packets[pair] > 0;
   [a, b].forEach((values, side) => comparedMaps[side].show({
@@ -248,7 +248,7 @@ function drawComparedPairs() {
       isKnown ? number(b[pair] - a[pair], (less) => signedText(less, show)) : "not known", isKnown ? percent(a[pair], b[pair]) : "–",
     ];
   });
-  const what = own.by === "rank" ? "ranks" : "nodes";
+  const what = NOUNS[own.by][1];
   const ofBoth = own.count > own.pairs ? " that both runs show" : "";
   $("compared-pairs-title").textContent = own.differ === 0
     ? `All ${group(own.pairs)} pairs of ${what}${ofBoth} sent equal amounts in both runs`
@@ -389,7 +389,7 @@ function comparedOverview() {
   const [pairs] = compared.pairs;
   const rate = row("rate", "wire_bytes_per_s_mean");
   const tiles = [
-    { label: "Pairs that differ", value: group(pairs.differ), below: `of ${group(pairs.pairs)} pairs of ${pairs.by === "rank" ? "ranks" : "nodes"}` },
+    { label: "Pairs that differ", value: group(pairs.differ), below: `of ${group(pairs.pairs)} pairs of ${NOUNS[pairs.by][1]}` },
     { label: "Medians that differ beyond chance", value: group(beyond), below: `of ${group(medians.length)} medians in both runs` },
     { label: "Health counts that differ", value: group(wrong), below: `of ${group(health.length)}` },
     { label: "Mean rate on the wire", value: rate.texts[3] === "=" ? "equal" : rate.texts[3], below: `${rate.texts[0]} in A, ${rate.texts[1]} in B` },
@@ -408,7 +408,7 @@ if (compared) {
   const all = ofPage("compared");
   exportable($("compared-values").closest(".card"), "compared", () => "Values of both runs", all);
   exportChart($("compared-times-card"), "compared-times", "compared-times", () => $("compared-times-title").textContent, { ...all, note: () => $("compared-times-note").textContent });
-  exportable(comparedMaps[0].canvas.closest(".card"), "compared-pairs", () => `${sentence(UNITS[comparedState.unit].name)} between ${comparedState.by === "rank" ? "ranks" : "nodes"} in both runs`, {
+  exportable(comparedMaps[0].canvas.closest(".card"), "compared-pairs", () => `${sentence(UNITS[comparedState.unit].name)} between ${NOUNS[comparedState.by][1]} in both runs`, {
     ...(all.command && {
       command: () => [all.command(), ...(comparedState.by === byPairs.by ? [] : ["--by", comparedState.by])].join(" "),
       csv: () => all.csv(),

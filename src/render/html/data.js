@@ -114,6 +114,17 @@ for (const [by, { pairs }] of Object.entries(report.estimates ?? {})) {
 /// Marks a pair that a view does not show.
 const NOT_SHOWN = 0xffffffff;
 
+/// The nodes and leaf switches: `names`, the group `of` each port, and the groups with traffic inside
+/// that the captures do not show. Without leaf switches, there is no `leaf`.
+const { groups: GROUPS, clusters: CLUSTERS } = report.rows;
+/// Rows and columns of each matrix in sentences.
+const NOUNS = {
+  rank: ["rank", "ranks"],
+  node: ["node", "nodes"],
+  leaf: ["leaf switch", "leaf switches"],
+  endpoint: ["port", "ports"],
+};
+
 /// Rows and columns of a matrix: their labels, and the cell of each pair. A view by rank shows one
 /// job or all jobs (`null`); jobs never share a cell.
 class View {
@@ -122,13 +133,19 @@ class View {
     const jobOf = ([, label]) => report.labels[label].job;
     const isShown = (end) => !isRank || job === null || jobOf(end) === job;
     // Labels are sorted as in `ibscope matrix`: by job, then by number, unknown ranks last.
-    const key = ([endpoint, label]) => (isRank ? label : endpoint);
+    const groups = GROUPS[by];
+    const key = ([endpoint, label]) => (isRank ? label : groups ? groups.of[endpoint] : endpoint);
     const keys = [...new Set(report.ends.filter(isShown).map(key))].sort((a, b) => a - b);
     const place = new Map(keys.map((value, index) => [value, index]));
     this.keys = keys;
     this.by = by;
     this.size = keys.length;
-    this.labels = keys.map((value) => (isRank ? report.labels[value] : { text: endpointName(value), full: endpointName(value) }));
+    const named = (text) => ({ text, full: text });
+    this.labels = keys.map((value) => (isRank ? report.labels[value] : named(groups ? groups.names[value] : endpointName(value))));
+    const placesOf = (own) => new Set((own ?? []).map((value) => place.get(value)));
+    /// Places of nodes and leaf switches with several ranks on one node, and with several ports.
+    this.withRanksOnOneNode = placesOf(groups?.with_ranks_on_one_node);
+    this.withSeveralPorts = placesOf(groups?.with_several_ports);
     // A rank with several ports is placed at its first port.
     this.ports = keys.map(() => Infinity);
     report.ends.filter(isShown).forEach((end) => {
@@ -177,9 +194,20 @@ class View {
   }
 
   /// Whether both ranks are of the same job and on the same node, so that their messages are not on
-  /// the wire.
+  /// the wire; for a node or leaf switch and itself, whether it has such ranks.
   isOnOneNode(row, column) {
-    return row !== column && this.nodes.some((ranks) => ranks.includes(row) && ranks.includes(column));
+    return row === column ? this.withRanksOnOneNode.has(row) : this.nodes.some((ranks) => ranks.includes(row) && ranks.includes(column));
+  }
+
+  /// Whether a pair without captured packets may have sent some.
+  mayMiss(row, column) {
+    return report.is_partial && (row !== column || this.withSeveralPorts.has(row));
+  }
+
+  /// The name of a row or column in the csv of `ibscope matrix`.
+  csvName(at) {
+    if (this.by === "rank") return this.labels[at].csv;
+    return GROUPS[this.by] ? this.labels[at].text : report.endpoints[this.keys[at]].id;
   }
 
   /// Coverage symbol before the number of a cell.
@@ -252,7 +280,7 @@ function mpiOf(selection, at, sums) {
 function values(by, selection, { sums, mpi }, at) {
   const [messages, mpiBytes] = mpiOf(selection, at, sums);
   return {
-    messages: by === "endpoint" && selection === "all" ? sums[MESSAGES][at] : messages,
+    messages: by !== "rank" && selection === "all" ? sums[MESSAGES][at] : messages,
     "mpi-bytes": mpi[at] ? mpiBytes : null,
     "payload-bytes": sums[PAYLOAD][at],
     "wire-bytes": sums[WIRE][at],
@@ -264,7 +292,7 @@ function values(by, selection, { sums, mpi }, at) {
 function column(by, selection, unit, { sums }, length) {
   const fixed = { "payload-bytes": PAYLOAD, "wire-bytes": WIRE, packets: PACKETS };
   if (unit in fixed) return sums[fixed[unit]];
-  if (unit === "messages" && by === "endpoint" && selection === "all") return sums[MESSAGES];
+  if (unit === "messages" && by !== "rank" && selection === "all") return sums[MESSAGES];
   const index = unit === "messages" ? 0 : 1;
   const out = new Float64Array(length);
   for (let i = 0; i < length; i += 1) out[i] = mpiOf(selection, i, sums)[index];

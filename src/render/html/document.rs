@@ -4,7 +4,7 @@
 
 use super::cells::PackedTraffic;
 use super::exports::{self, ExportBins};
-use super::{Page, ReportComparison, crosscheck, estimates, events, lanes, latencies, senders};
+use super::{Page, ReportComparison, crosscheck, estimates, events, groups, lanes, latencies, senders};
 use crate::analysis::collectives::{CollectiveTotals, by_operation, collectives};
 use crate::analysis::coverage::States;
 use crate::analysis::matrix::{Selection, matrix};
@@ -53,7 +53,7 @@ pub(super) fn document(page: &Page<'_>, cells: &PackedTraffic) -> io::Result<Str
     let (senders, latencies) = (senders::heat(profile, origin_ns)?, latencies::document(profile, origin_ns));
     let bins =
         ExportBins { senders_ns: senders["bin_ns"].as_i64(), latencies_ns: latencies["over_time"]["bin_ns"].as_i64() };
-    let document = json!({
+    let mut document = json!({
         "name": name,
         "source": source.document(),
         "exports": exports::document(page, bins)?,
@@ -97,6 +97,9 @@ pub(super) fn document(page: &Page<'_>, cells: &PackedTraffic) -> io::Result<Str
         "compared": compared.map(ReportComparison::document),
         "crosscheck": crosscheck.map(crosscheck::document),
     });
+    // `json!` has a limit of members.
+    document["rows"] = groups::document(profile, &endpoints);
+    document["pauses"] = events::pauses(profile, origin_ns);
     // `</script>` and `<!--` would end or change the surrounding element.
     Ok(document.to_string().replace('<', r"\u003c"))
 }

@@ -1,4 +1,5 @@
-//! The estimates of a page of a sampled capture, by pair of endpoints and of ranks.
+//! The estimates of a page of a sampled capture, by pair of endpoints, ranks, nodes and leaf
+//! switches.
 //!
 //! The page shows them for the whole run, and never adds them up: the interval of a sum is not the
 //! sum of the intervals. Invariant: there are at most [`MAX_PAIRS`] pairs of each kind, those with
@@ -20,16 +21,20 @@ pub(super) fn document(profile: &Profile, endpoints: &[Endpoint], labels: &[&Lab
     if profile.sampling.is_none() {
         return Value::Null;
     }
-    let place = |label: &Label| match label {
-        Label::Endpoint(endpoint, _) => endpoints.binary_search(endpoint).ok(),
-        _ => labels.binary_search(&label).ok(),
-    };
     let by = |by: GroupBy| {
         let of = |selection| matrix(profile, by, selection);
         let all = [Selection::P2p, Selection::Collective, Selection::All].map(of);
+        let place = |label: &Label| match label {
+            Label::Endpoint(endpoint, _) => endpoints.binary_search(endpoint).ok(),
+            Label::Group(_) => all[0].labels.binary_search(label).ok(),
+            _ => labels.binary_search(&label).ok(),
+        };
         pairs(&all, &place)
     };
-    json!({ "endpoint": by(GroupBy::Endpoint), "rank": by(GroupBy::Rank) })
+    json!({
+        "endpoint": by(GroupBy::Endpoint), "rank": by(GroupBy::Rank), "node": by(GroupBy::Node),
+        "leaf": by(GroupBy::Leaf),
+    })
 }
 
 /// The estimates by pair, and the number of pairs beyond the limit. For each pair: sender,

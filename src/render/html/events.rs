@@ -1,9 +1,10 @@
 //! Retransmissions, congestion and NAKs of the page over time, in bins of the profile's senders.
 
 use super::senders::{start_of, widened};
-use crate::analysis::health::{HealthSums, health_series};
+use crate::analysis::health::{HealthSums, PauseTimes, health_series};
 use crate::model::Profile;
-use crate::render::health::CONGESTION_NAMES;
+use crate::model::pause_series::PauseBin;
+use crate::render::health::{CONGESTION_NAMES, pauses_without_bin};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -38,5 +39,22 @@ pub(super) fn document(profile: &Profile, origin_ns: i64) -> Value {
         "names": names,
         "has_congestion": series.has_congestion,
         "rows": sums.iter().map(row).collect::<Vec<_>>(),
+    })
+}
+
+/// Pause and PFC frames over time, in bins of their own; `null` if there are none. A row has the start
+/// of the bin, frames, requests for a pause, requests to resume and quanta.
+pub(super) fn pauses(profile: &Profile, origin_ns: i64) -> Value {
+    let times = PauseTimes::of(profile);
+    if times.frames == 0 {
+        return Value::Null;
+    }
+    let row = |(time_ns, sums): &(i64, PauseBin)| {
+        (time_ns.saturating_sub(origin_ns), sums.frames, sums.pauses, sums.resumes, sums.quanta)
+    };
+    json!({
+        "bin_ns": times.bin_ns,
+        "rows": times.bins.iter().map(row).collect::<Vec<_>>(),
+        "without_bin": pauses_without_bin(&times),
     })
 }

@@ -9,7 +9,7 @@
 
 use super::{Page, packed};
 use crate::analysis::collectives::collectives;
-use crate::analysis::health::health_series;
+use crate::analysis::health::{PauseTimes, health_series};
 use crate::analysis::latency::{self as latencies, DEFAULT_LIMIT_NS, LatencyGrouping, LatencySeriesOptions};
 use crate::analysis::matrix::Selection;
 use crate::analysis::phases::{PhaseOptions, phases};
@@ -156,6 +156,11 @@ fn of_profile(page: &Page<'_>, bins: ExportBins, exports: &mut Exports) -> io::R
     exports.add("health", &source.command("health", ""), &|out| health::csv(profile, out))?;
     let over_time = written(health_series(profile), health::time_series_csv);
     exports.add("health_times", &source.command("health", "--by time"), &over_time)?;
+    let pauses = PauseTimes::of(profile);
+    if pauses.frames > 0 {
+        let command = source.command("health", "--by pause-time");
+        exports.add("pause_times", &command, &|out| health::pause_times_csv(&pauses, None, out))?;
+    }
     exports.add("ranks", &source.command("ranks", ""), &|out| ranks::ranks_csv(profile, out))
 }
 

@@ -5,11 +5,11 @@
 const initial = { ...state };
 /// The values of the state that are words, and whether a word is possible.
 const WORDS = {
-  by: (word) => word === "endpoint" || (word === "rank" && hasRanks),
+  by: (word) => MATRICES.includes(word),
   unit: (word) => Object.hasOwn(UNITS, word),
   selection: (word) => ["p2p", "collective", "all"].includes(word),
   scaling: (word) => ["auto", "linear", "log"].includes(word),
-  order: (word) => ["number", "node", "traffic"].includes(word),
+  order: (word) => ["number", "node", "traffic", "cluster"].includes(word),
 };
 
 /// Section and state in the fragment.

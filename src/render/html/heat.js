@@ -19,6 +19,18 @@ function hatch(context, left, top, side) {
   context.stroke();
 }
 
+/// A label that fits into this many pixels. A long one is shortened in its middle: names of nodes and
+/// leaf switches often differ in their last characters only.
+function shortened(context, text, room) {
+  if (context.measureText(text).width <= room) return text;
+  for (let kept = text.length - 1; kept > 2; kept -= 1) {
+    const head = Math.floor(kept / 3);
+    const short = `${text.slice(0, head)}…${text.slice(head - kept)}`;
+    if (context.measureText(short).width <= room) return short;
+  }
+  return "…";
+}
+
 /// Draws the corner of a cell whose number is a lower bound or uncertain, from its upper right point.
 function corner(context, right, top, side) {
   for (let line = 0; line < side; line += 1) context.fillRect(right - side + line, top + line, side - line, 1);
@@ -40,8 +52,9 @@ class HeatMap {
   }
 
   /// Replaces the cells. `data` has `size`, `labels`, `order` (the label at each place), `groups`,
-  /// `nodes` (labels on the same node), `isPartial` (pairs without packets may have sent some),
-  /// `what`; `rows` and `columns` of the cells; and functions of a cell: `isSeen` (the captures
+  /// `nodes` (labels on the same node), `nodesWithRanks` (labels whose own cell is not on this wire),
+  /// `isPartial` (pairs without packets may have sent some), `mayMiss` (the same for a label and
+  /// itself), `what`; `rows` and `columns` of the cells; and functions of a cell: `isSeen` (the captures
   /// show packets), `colorOf` (`null`: no traffic), `textOf`, `markOf` (not empty for cells with a
   /// corner) and `weightOf` (the cell with the largest weight represents a pixel). With totals:
   /// `values`.
@@ -69,7 +82,7 @@ class HeatMap {
     const span = side / this.range[2];
     const turned = label > span - 6 && label > 44;
     const above = AXIS_TITLE + (turned ? label : 14) + 8;
-    this.box = { left, top: above, side, turned, width: left + side + this.totals + 2, height: above + side + this.totals + 2 };
+    this.box = { left, top: above, side, turned, label, width: left + side + this.totals + 2, height: above + side + this.totals + 2 };
     return this.box;
   }
 
@@ -105,13 +118,14 @@ class HeatMap {
     this.drawLabels(context, cell);
   }
 
-  /// Hatches all cells except the diagonal. Cells with traffic are drawn over the hatching.
+  /// Hatches all cells except those of a port and itself. Cells with traffic are drawn over the hatching.
   drawPartial(context, cell) {
     const { left, top, side } = this.box;
     const [x0, y0, span] = this.range;
     hatch(context, left, top, side);
     context.fillStyle = color("none");
     for (let at = Math.floor(Math.max(x0, y0, 0)); at < Math.min(x0, y0) + span; at += 1) {
+      if (this.data.mayMiss?.(this.data.order[at])) continue;
       const [from, to] = [at, at + 1].map((place) => [x0, y0].map((start) => Math.floor(Math.min(Math.max(place - start, 0), span) * cell)));
       context.fillRect(left + from[0], top + from[1], to[0] - from[0], to[1] - from[1]);
     }
@@ -131,18 +145,19 @@ class HeatMap {
     context.beginPath();
     context.rect(left, top, side, side);
     context.clip();
+    const draw = (row, column) => {
+      const [x, y] = [this.place[column] - x0, this.place[row] - y0];
+      if (!inside(x) && !inside(x + 1)) return;
+      const [ax, ay] = [Math.floor(left + x * cell), Math.floor(top + y * cell)];
+      hatch(context, ax, ay, cell >= 10 ? cell - 1 : Math.max(Math.ceil(cell), 1));
+    };
     for (const ranks of this.data.nodes ?? []) {
       for (const row of ranks) {
         const y = this.place[row] - y0;
-        if (!inside(y + 1) && !inside(y)) continue;
-        for (const column of ranks) {
-          const x = this.place[column] - x0;
-          if (row === column || (!inside(x) && !inside(x + 1))) continue;
-          const [ax, ay] = [Math.floor(left + x * cell), Math.floor(top + y * cell)];
-          hatch(context, ax, ay, cell >= 10 ? cell - 1 : Math.max(Math.ceil(cell), 1));
-        }
+        if (inside(y + 1) || inside(y)) ranks.filter((column) => column !== row).forEach((column) => draw(row, column));
       }
     }
+    this.data.nodesWithRanks?.forEach((label) => draw(label, label));
     context.restore();
   }
 
@@ -262,9 +277,9 @@ class HeatMap {
 
   drawLabels(context, cell) {
     const { order, labels, size, what } = this.data;
-    const { left, top, side, turned } = this.box;
+    const { left, top, side, turned, label: room } = this.box;
     const [x0, y0, span] = this.range;
-    const clip = (text) => (text.length > 18 ? `${text.slice(0, 17)}…` : text);
+    const clip = (text) => shortened(context, text, room);
     const every = (room) => [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000].find((step) => step * cell >= room) ?? 5000;
     const widest = Math.max(...order.filter((_, at) => at % Math.ceil(size / 64) === 0).map((label) => context.measureText(clip(labels[label].text)).width));
     const down = every(18);

@@ -83,7 +83,7 @@ function controls() {
     both();
   };
   const arrange = () => {
-    choices($("by"), [...(hasRanks ? [["rank", "ranks"]] : []), ["endpoint", "nodes"]], state.by, set("by"));
+    choices($("by"), MATRICES.map((by) => [by, NOUNS[by][1]]), state.by, set("by"));
     $("job-choice").hidden = JOBS.length === 0 || state.by !== "rank";
     choices($("job"), [["", "all"], ...JOBS.map(({ job, text }) => [String(job), text])], state.job === null ? "" : String(state.job), (value) => set("job")(value === "" ? null : Number(value)));
     choices($("unit"), Object.entries(UNITS).map(([key, { name }]) => [key, name]), state.unit, set("unit"));
@@ -92,7 +92,7 @@ function controls() {
     $("selection").disabled = !isOfMpi();
     choices($("scaling"), [["auto", "automatic"], ["linear", "linear"], ["log", "logarithmic"]], state.scaling, set("scaling"));
     const leaves = report.endpoints.some(({ leaf }) => leaf);
-    choices($("order"), [["number", state.by === "rank" ? "by rank" : "by address"], ["node", leaves ? "by leaf and node" : "by node"], ["traffic", "by traffic"]], state.order, set("order"));
+    choices($("order"), [["number", state.by === "rank" ? "by rank" : "by address"], ["node", leaves ? "by leaf and node" : "by node"], ["traffic", "by traffic"], ...(CLUSTERS[state.by] ? [["cluster", "by cluster"]] : [])], state.order, set("order"));
   };
   arrange();
   $("zoom-in").addEventListener("click", () => heat.zoom(0.6));

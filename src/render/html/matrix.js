@@ -2,6 +2,8 @@
 
 const hasMpi = traffic.mpi.includes(1);
 const hasRanks = report.labels.some(({ rank }) => rank !== null);
+/// The matrices of this page, from the finest one on.
+const MATRICES = Object.keys(NOUNS).filter((by) => by === "endpoint" || (by === "rank" ? hasRanks : GROUPS[by]));
 /// The jobs; empty if there is only one.
 const JOBS = report.jobs.length > 1 ? report.jobs : [];
 
@@ -38,7 +40,8 @@ function scaleOf(values, scaling = state.scaling) {
   return { min, max, log, share };
 }
 
-/// The order of labels: by number, by leaf and port, or by bytes (or packets) sent and received.
+/// The order of labels: by number, by leaf and port, by bytes (or packets) sent and received, or by
+/// cluster: the groups with most of the traffic of the whole run, which the program computes.
 function orderOf(shownView, values) {
   const all = Array.from({ length: shownView.size }, (_, label) => label);
   if (state.order === "node") {
@@ -52,6 +55,10 @@ function orderOf(shownView, values) {
       sums[shownView.columns[cell]] += value;
     });
     return all.sort((a, b) => sums[b] - sums[a] || a - b);
+  }
+  if (state.order === "cluster" && CLUSTERS[state.by]) {
+    const place = new Map(shownView.keys.map((key, at) => [key, at]));
+    return CLUSTERS[state.by].map((key) => place.get(key)).filter((at) => at !== undefined);
   }
   return all;
 }
@@ -138,7 +145,7 @@ const NOT_CAPTURED = "no packet captured; the captures may not show all ports";
 /// The reason why the traffic of a pair without packets may not be zero; `null` if it is zero.
 function whyHidden(own, row, column) {
   if (own.isOnOneNode(row, column)) return ONE_NODE;
-  return report.is_partial && row !== column ? NOT_CAPTURED : null;
+  return own.mayMiss(row, column) ? NOT_CAPTURED : null;
 }
 
 /// The coverage of a pair in words.
@@ -171,7 +178,7 @@ const isOfMpi = () => state.unit === "messages" || state.unit === "mpi-bytes";
 /// Name of the unit, with the selection where the unit depends on it.
 function unitName() {
   if (!isOfMpi()) return UNITS[state.unit].name;
-  if (state.unit === "messages" && state.by === "endpoint" && state.selection === "all") return "transport messages";
+  if (state.unit === "messages" && state.by !== "rank" && state.selection === "all") return "transport messages";
   const kind = { p2p: "point-to-point", collective: "collective", all: "all" }[state.selection];
   return `${state.unit === "messages" ? "MPI messages" : "MPI bytes"}, ${kind}`;
 }
@@ -197,10 +204,12 @@ function update() {
     textOf: (i) => `${own.mark(i)}${UNITS[state.unit].isBytes ? bytes(unitValues[i]) : count(unitValues[i])}`,
     markOf: (i) => own.mark(i),
     nodes: own.nodes,
+    nodesWithRanks: own.withRanksOnOneNode,
     isPartial: report.is_partial,
+    mayMiss: (label) => own.mayMiss(label, label),
     isSeen: (i) => !own.isOnOneNode(own.rows[i], own.columns[i]),
     groups: state.order === "node" && crowded ? own.ports : null,
-    what: state.by === "rank" ? "rank" : "node",
+    what: NOUNS[state.by][0],
   });
   const title = unitName();
   $("matrix-title").textContent = `${title[0].toUpperCase()}${title.slice(1)}${report.sampled === null ? "" : " in the sample"}`;
@@ -229,6 +238,7 @@ function drawCoverage(own, unitValues) {
   }
   if (texts.length > 0 && state.window) texts.push("Coverage applies to the whole capture.");
   const isHidden = (row, column) => !(unitValues[own.cell(row, column)] > 0);
+  if ([...own.withRanksOnOneNode].some((at) => isHidden(at, at))) texts.push("Hatched on the diagonal: not on this wire, since the ranks are on one node.");
   if (own.nodes.some((ranks) => ranks.some((row) => ranks.some((column) => row !== column && isHidden(row, column))))) texts.push("Hatched: not on this wire, since both ranks are on one node.");
   if (report.is_partial && own.cells.size + own.size < own.size ** 2) texts.push("Hatched, or gray where cells are small: no packet captured. The captures may not show all ports, so these pairs may have sent messages.");
   if (own.marked) texts.push("A corner marks the pairs with one of these symbols.");
@@ -297,7 +307,7 @@ function drawTop(own, unitValues) {
   const withEstimates = report.sampled !== null && state.window === null;
   if (withEstimates) top.forEach((cell, at) => rows[at].push(estimateText(own.estimates(own.rows[cell], own.columns[cell], state.selection)[state.unit], UNITS[state.unit].isBytes)));
   const sampled = report.sampled === null ? "" : " in the sample";
-  fill($("top"), "Busiest pairs", [state.by === "rank" ? "ranks" : "nodes", `${UNITS[state.unit].name}${sampled}`, "share", ...(withEstimates ? ["estimated total, 95 % interval"] : [])], rows);
+  fill($("top"), "Busiest pairs", [NOUNS[state.by][1], `${UNITS[state.unit].name}${sampled}`, "share", ...(withEstimates ? ["estimated total, 95 % interval"] : [])], rows);
   $("top").hidden = top.length === 0;
 }
 
@@ -313,13 +323,12 @@ const ESTIMATED = [["messages", "messages"], ["payload_bytes", "payload-bytes"],
 function matrixCsv(own, by, selection, sums) {
   const cells = Array.from({ length: own.count }, (_, cell) => cell).filter((cell) => sums.sums[PACKETS][cell] > 0);
   cells.sort((a, b) => own.rows[a] - own.rows[b] || own.columns[a] - own.columns[b]);
-  const name = (at) => (by === "rank" ? own.labels[at].csv : report.endpoints[own.keys[at]].id);
   const estimated = report.sampled === null ? [] : ESTIMATED;
   const row = (cell) => {
     const found = values(by, selection, sums, cell);
     const estimates = estimated.length === 0 ? {} : own.estimates(own.rows[cell], own.columns[cell], selection);
     return [
-      name(own.rows[cell]), name(own.columns[cell]), found.messages, found["mpi-bytes"], found["payload-bytes"], found["wire-bytes"], found.packets,
+      own.csvName(own.rows[cell]), own.csvName(own.columns[cell]), found.messages, found["mpi-bytes"], found["payload-bytes"], found["wire-bytes"], found.packets,
       own.labels[own.rows[cell]].job, report.coverage[sums.coverage[cell]].name, report.class_names.filter((_, bit) => (sums.classes[cell] >> bit) & 1).join(";"),
       ...estimated.flatMap(([, unit]) => (Array.isArray(estimates[unit]) ? estimates[unit] : [unit in estimates ? estimates[unit] : "too few", "", ""])),
     ];
@@ -337,7 +346,7 @@ function drawCommand() {
 }
 drawn.push(() => update());
 
-exportable(document.querySelector(".card.matrix"), "matrix", () => `${sentence(unitName())} between ${state.by === "rank" ? "ranks" : "nodes"}`, {
+exportable(document.querySelector(".card.matrix"), "matrix", () => `${sentence(unitName())} between ${NOUNS[state.by][1]}`, {
   command: matrixCommand,
   csv: () => matrixCsv(shown.view, state.by, state.selection, shown.sums),
   hasCsv: () => hasEstimates(state.by, state.window),

@@ -11,6 +11,7 @@
 //! | `comparison.rs` | optional: comparison with another run |
 //! | `crosscheck.rs` | optional: comparison with a trace of the application |
 //! | `exports.rs` | the csv of the commands, to save it from the page |
+//! | `groups.rs` | nodes, leaf switches and the order by cluster |
 //! | `cells.rs` | the traffic by pair and bin |
 //! | `senders.rs` | totals and senders in narrower bins |
 //! | `events.rs` | retransmissions, congestion and NAKs over time |
@@ -28,6 +29,7 @@ mod document;
 mod estimates;
 mod events;
 mod exports;
+mod groups;
 mod lanes;
 mod latencies;
 mod packed;

@@ -87,7 +87,7 @@ fn groups(rates: &Rates, width: Option<usize>) -> String {
     let what = match rates.by {
         Some(RateGrouping::Pairs(GroupBy::Rank)) => "pairs of ranks",
         Some(RateGrouping::Class) => "classes",
-        Some(RateGrouping::Pairs(GroupBy::Endpoint)) | None => "pairs",
+        Some(RateGrouping::Pairs(_)) | None => "pairs",
     };
     let title = match rows.len() {
         count if count > TOP_PAIRS && rates.by != Some(RateGrouping::Class) => {

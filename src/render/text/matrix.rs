@@ -26,7 +26,7 @@ pub fn matrix_table(matrix: &Matrix, unit: TrafficUnit, style: &Style) -> String
         return format!("{what}: no traffic\n");
     }
     let (jobs, others): (Vec<_>, Vec<_>) =
-        matrix.by_job().into_iter().partition(|(job, _)| job.is_some() || matrix.by == GroupBy::Endpoint);
+        matrix.by_job().into_iter().partition(|(job, _)| job.is_some() || matrix.by.is_of_ports());
     let states = States::of(jobs.iter().flat_map(|(_, part)| part.cells.values()));
     if jobs.is_empty() {
         let _ = writeln!(text, "{what}: no job was detected");
@@ -69,8 +69,8 @@ fn title(matrix: &Matrix, unit: TrafficUnit) -> String {
     let Matrix { by, selection, .. } = *matrix;
     let classes = matrix.classes();
     let messages = matches!(unit, TrafficUnit::Messages | TrafficUnit::MpiBytes);
-    let kind = match (messages, by, selection) {
-        (true, GroupBy::Endpoint, Selection::All) if unit == TrafficUnit::Messages => " of the transport",
+    let kind = match (messages, by.is_of_ports(), selection) {
+        (true, true, Selection::All) if unit == TrafficUnit::Messages => " of the transport",
         (true, _, Selection::P2p | Selection::All) if classes.has_only_nccl() => "",
         (true, _, Selection::P2p) => " (point-to-point)",
         (true, _, Selection::Collective) => " (collective)",
@@ -78,10 +78,7 @@ fn title(matrix: &Matrix, unit: TrafficUnit) -> String {
         (true, _, Selection::OneSided) => " (one-sided)",
         (false, ..) => "",
     };
-    let whom = match by {
-        GroupBy::Endpoint => "endpoint",
-        GroupBy::Rank => "rank",
-    };
+    let whom = by.noun();
     let unit =
         if unit == TrafficUnit::MpiBytes { format!("{} bytes", classes.library()) } else { unit.name().to_owned() };
     format!("{unit}{kind} by {whom}")
@@ -220,7 +217,10 @@ fn footer(text: &mut String, (jobs, unit): (&[(Option<u32>, Matrix)], TrafficUni
     let has_numbers = |part: &Matrix| part.labels.len() <= MAX_NUMBERED;
     lines.extend(symbols(jobs.iter().map(|(_, part)| part).filter(|part| has_numbers(part)), unit));
     if jobs.iter().any(|(_, part)| has_numbers(part) && !part.pairs_on_one_node().is_empty()) {
-        lines.push(format!("{ONE_NODE} not on the wire: the two ranks are on the same node."));
+        lines.push(match first.by {
+            GroupBy::Rank => format!("{ONE_NODE} not on the wire: the two ranks are on the same node."),
+            _ => format!("{ONE_NODE} not on the wire: messages between ranks on the same node."),
+        });
     }
     if jobs.iter().flat_map(|(_, part)| &part.labels).any(Label::is_unknown) {
         lines.push(

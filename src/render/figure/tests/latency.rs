@@ -1,7 +1,7 @@
 //! Tests of the texts of the latency figures and the retransmission figure.
 
 use super::{has_text, texts};
-use crate::analysis::health::{HealthBin, HealthSeries, HealthSums};
+use crate::analysis::health::{HealthBin, HealthSeries, HealthSums, PauseTimes};
 use crate::analysis::latency::{BinKey, CellKey, LatencyKey, LatencySeries, Surface};
 use crate::analysis::{GroupBy, Label};
 use crate::model::BinCongestion;
@@ -143,6 +143,7 @@ fn retransmissions(bins: &[(i64, u32, u64, u64)]) -> HealthSeries {
         captured_until_ns: None,
         has_congestion: true,
         bins,
+        pauses: PauseTimes::default(),
     }
 }
 
@@ -251,7 +252,7 @@ proptest! {
         };
         let mut bins: Vec<HealthBin> = bins.into_iter().map(row).collect();
         bins.sort_by_key(|bin| bin.time_ns);
-        let all = HealthSeries { by: GroupBy::Endpoint, bin_ns, origin_ns: 0, captured_until_ns: None, has_congestion: true, bins };
+        let all = HealthSeries { by: GroupBy::Endpoint, bin_ns, origin_ns: 0, captured_until_ns: None, has_congestion: true, bins, pauses: PauseTimes::default() };
         prop_assert!(!texts(&figure::health(&all).unwrap().svg().unwrap()).is_empty());
     }
 }
