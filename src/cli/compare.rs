@@ -1,6 +1,8 @@
 //! `ibscope compare`: two profiles -> their differences; more profiles -> the variation over the runs.
 
+use super::common::arguments::FigureArgs;
 use super::common::choices::{Format, GroupByArg};
+use super::common::files::FigureFiles;
 use super::common::job_choice::JobChoice;
 use super::common::parse::job;
 use super::common::usage::UsageError;
@@ -11,6 +13,7 @@ use crate::model::Profile;
 use crate::pipeline;
 use crate::render;
 use crate::render::compare::several::{self, letter};
+use crate::render::figure;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use std::path::Path;
@@ -21,7 +24,7 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "Examples:
   ibscope compare before.ibp after.ibp
   ibscope compare before.ibp after.ibp --by rank --format json
-  ibscope compare run1.ibp run2.ibp run3.ibp run4.ibp";
+  ibscope compare run1.ibp run2.ibp run3.ibp run4.ibp --png runs.png";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -48,6 +51,8 @@ pub(super) struct CompareArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(super) format: Format,
+    #[command(flatten)]
+    pub(super) figures: FigureArgs,
 }
 
 /// A job of all profiles, or one of each.
@@ -76,6 +81,11 @@ fn jobs(text: &str) -> Result<JobsOfRuns, String> {
 pub(super) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let places: Vec<&PathBuf> = [&args.a, &args.b].into_iter().chain(&args.more).collect();
     let jobs = args.job.of(places.len())?;
+    if args.figures.are_wanted() && args.more.is_empty() {
+        return Err(UsageError("figures show three or more runs; `ibscope report --compare` draws two").into());
+    }
+    let inputs: Vec<&Path> = places.iter().map(|place| place.as_path()).collect();
+    let figures = FigureFiles::open(&args.figures, &inputs)?;
     let mut profiles = places.iter().map(|place| load(place)).collect::<anyhow::Result<Vec<Profile>>>()?;
     let mut names: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
     for ((profile, name), job) in profiles.iter_mut().zip(&mut names).zip(jobs) {
@@ -104,6 +114,8 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     } else {
         let all: Vec<&Profile> = profiles.iter().collect();
         let comparison = compare_runs(&all, names, by)?;
+        // Figures come before the text, so that a closed standard output does not prevent them.
+        figures.finish(|| Ok(figure::runs(&comparison)?))?;
         output::results(|out| match args.format {
             Format::Table => out.write_all(several::table(&comparison).as_bytes()),
             Format::Csv => several::csv(&comparison, out),

@@ -3,6 +3,7 @@
 use crate::runs;
 use crate::tools::{ibscope, result, sample};
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 fn profile(folder: &Path, name: &str, capture: &Path) -> PathBuf {
@@ -295,6 +296,42 @@ fn the_run_that_deviates_is_named() {
         assert_eq!((ran.code, ran.stderr.contains("or one for each")), (2, true), "{}", ran.stderr);
     }
     assert_eq!(result(&["compare", "--job", "1,1,1"], &[&usual; 3]), result(&["compare", "--job", "1"], &[&usual; 3]));
+}
+
+/// Four identical runs, and one that sent twice the bytes: the figure names it at both pairs, as the csv
+/// does.
+#[test]
+fn the_figure_of_several_runs_marks_the_run_that_deviates() {
+    let folder = tempfile::tempdir().expect("folder");
+    let usual = profile(folder.path(), "usual.ibp", &runs::named("ompi-rc-ring2").sink());
+    let other = profile(folder.path(), "other.ibp", &runs::named("ompi-rc-loss1-ring2").sink());
+    let place = folder.path().join("runs.svg");
+    let options = ["compare", "--svg", place.to_str().expect("path")];
+    let drawn = |profiles: &[&PathBuf]| {
+        result(&options, profiles);
+        fs::read_to_string(&place).expect("figure")
+    };
+    let texts = |svg: &str| -> Vec<String> {
+        let document = roxmltree::Document::parse(svg).expect("SVG");
+        let texts = document.descendants().filter(|node| node.has_tag_name("text")).filter_map(|node| node.text());
+        texts.map(|text| text.trim().to_owned()).collect()
+    };
+    let same = texts(&drawn(&[&usual, &usual, &usual]));
+    assert!(same.iter().any(|text| text == "median") && !same.iter().any(|text| text == "A"), "{same:?}");
+    let profiles = [&usual, &other, &usual, &usual, &usual];
+    let found = texts(&drawn(&profiles));
+    let paths: Vec<&Path> = profiles.iter().map(|path| path.as_path()).collect();
+    let rows = rows_of_runs(&paths);
+    let unit = if found.iter().any(|text| text.starts_with("MPI bytes,")) { "mpi_bytes" } else { "wire_bytes" };
+    let deviating = rows.iter().filter(|((of, value), rows)| {
+        of.starts_with("pair") && value == unit && rows.iter().all(|row| row["deviating_run"] == "B")
+    });
+    let count = deviating.count();
+    assert_eq!(count, 2, "both pairs sent twice the bytes");
+    assert_eq!(found.iter().filter(|text| *text == "B").count(), count, "{found:?}");
+    assert!(found.iter().any(|text| text == "deviates beyond chance"), "{found:?}");
+    let two = ibscope(options.iter().map(Path::new).chain([usual.as_path(); 2]));
+    assert!(two.code == 2 && two.stderr.contains("three or more runs"), "{}", two.stderr);
 }
 
 /// All four ports twice, and one of them: the pairs of the other ports have no value in the third run.

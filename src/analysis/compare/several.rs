@@ -261,6 +261,27 @@ pub struct RunsComparison {
     pub times: Vec<TimesInRuns>,
 }
 
+impl RunsComparison {
+    /// True if pairs have MPI bytes.
+    #[must_use]
+    pub fn has_mpi_bytes(&self) -> bool {
+        self.pairs
+            .iter()
+            .any(|pair| pair.value("mpi_bytes").and_then(ValueInRuns::maximum).is_some_and(|most| most > 0.0))
+    }
+
+    /// The pairs with the largest medians of a value, at most `most`, largest first. Pairs with equal
+    /// medians are in label order.
+    #[must_use]
+    pub fn busiest(&self, value: &str, most: usize) -> Vec<&PairInRuns> {
+        let median = |pair: &PairInRuns| pair.value(value).and_then(ValueInRuns::median).unwrap_or(0.0);
+        let mut pairs: Vec<&PairInRuns> = self.pairs.iter().filter(|pair| median(pair) > 0.0).collect();
+        pairs.sort_by(|a, b| median(b).total_cmp(&median(a)).then_with(|| a.pair.cmp(&b.pair)));
+        pairs.truncate(most);
+        pairs
+    }
+}
+
 /// Compares several profiles. If `by` is `None`, pairs are of ranks if all profiles know ranks,
 /// otherwise of endpoints.
 pub fn compare_runs(

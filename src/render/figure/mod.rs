@@ -19,6 +19,7 @@ mod percentiles;
 mod phases;
 mod quantiles;
 mod rates;
+mod runs;
 mod scale;
 mod scale_end;
 mod sender_heat;
@@ -33,6 +34,7 @@ mod timeline;
 use super::RenderError;
 use super::latency::Subject;
 use super::scale::{DARK_PART, LIGHT_PART};
+use crate::analysis::compare::RunsComparison;
 use crate::analysis::health::HealthSeries;
 use crate::analysis::latency::{LatencyKey, LatencySeries, Surface};
 use crate::analysis::link_rates::LinkRates;
@@ -146,6 +148,11 @@ pub fn health(series: &HealthSeries) -> Result<Drawing, RenderError> {
 /// the values of the matrix.
 pub fn matrix(matrix: &Matrix, unit: TrafficUnit, most: Option<u64>) -> Result<Drawing, RenderError> {
     Ok(Drawing::of(matrix::HeatMap::new(matrix, unit, most)?))
+}
+
+/// Draws the busiest pairs of several runs, with the median and the run that deviates.
+pub fn runs(comparison: &RunsComparison) -> Result<Drawing, RenderError> {
+    Ok(Drawing::of(runs::RunPoints::new(comparison)?))
 }
 
 /// Draws an application trace and the captured traffic side by side.
