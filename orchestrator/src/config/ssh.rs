@@ -16,6 +16,9 @@ pub struct SshConfig {
     /// Private key.
     #[serde(deserialize_with = "value::path")]
     pub key: PathBuf,
+    /// Socket of an agent that holds the private key, which may then have a passphrase.
+    #[serde(default, deserialize_with = "value::some_path")]
+    pub agent: Option<PathBuf>,
     /// Port of the ssh daemons.
     #[serde(default = "default::port", deserialize_with = "value::port")]
     pub port: u16,

@@ -11,6 +11,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -61,12 +62,11 @@ impl Connector {
     /// Reads `known_hosts` and checks the private key, so that their faults are reported once and
     /// not per node.
     pub(super) fn new(ssh: &config::SshConfig) -> Result<Self, RemoteError> {
-        let wrong =
-            |path: &std::path::Path, what: String| RemoteError::KeyFile { path: path.display().to_string(), what };
+        let wrong = |path: &Path, what: String| RemoteError::KeyFile { path: path.display().to_string(), what };
         let known_hosts = fs::read_to_string(&ssh.known_hosts)
             .map_err(|error| wrong(&ssh.known_hosts, format!("known_hosts cannot be read: {error}")))?;
-        let mode = fs::metadata(&ssh.key)
-            .and_then(|meta| fs::File::open(&ssh.key).map(|_| meta.permissions().mode()))
+        let (mode, key) = fs::metadata(&ssh.key)
+            .and_then(|meta| Ok((meta.permissions().mode(), fs::read(&ssh.key)?)))
             .map_err(|error| wrong(&ssh.key, format!("the private key cannot be read: {error}")))?;
         if mode & 0o077 != 0 {
             return Err(wrong(
@@ -74,7 +74,16 @@ impl Connector {
                 format!("other users can read the private key (mode {:o}); run `chmod 600` on it", mode & 0o777),
             ));
         }
-        Ok(Self { ssh: ssh.clone(), known_hosts, jumps: Mutex::new(0), jump_ended: Condvar::new() })
+        if ssh.agent.is_none() && has_passphrase(&String::from_utf8_lossy(&key)) {
+            return Err(wrong(
+                &ssh.key,
+                "the private key has a passphrase; set ssh.agent to the socket of an agent that holds it, or use a key \
+                 without passphrase"
+                    .to_owned(),
+            ));
+        }
+        let (ssh, jumps, jump_ended) = (ssh.clone(), Mutex::new(0), Condvar::new());
+        Ok(Self { ssh, known_hosts, jumps, jump_ended })
     }
 
     /// Opens a session and logs in.
@@ -142,11 +151,16 @@ impl Connector {
         if matches!(answer, CheckResult::NotFound) && address.node != address.host {
             answer = known.check_port(&address.node, address.port, key);
         }
+        let authorities = self.known_hosts.lines().filter(|line| marked(line, "@cert-authority").is_some()).count();
         let fingerprint = || {
             let bytes = session.host_key_hash(HashType::Sha256).unwrap_or_default();
             format!("SHA256:{}", base64(bytes))
         };
         let known_hosts = self.ssh.known_hosts.display().to_string();
+        if self.known_hosts.lines().any(|line| revokes(line, key)) {
+            let fingerprint = fingerprint();
+            return Err(address.failed(format!("{known_hosts} revokes its host key {fingerprint} (@revoked)")));
+        }
         match answer {
             CheckResult::Match => Ok(()),
             CheckResult::Mismatch => Err(RemoteError::HostKeyChanged {
@@ -159,19 +173,55 @@ impl Connector {
                 node: address.node.clone(),
                 address: address.known_hosts_name(),
                 fingerprint: fingerprint(),
-                known_hosts,
+                known_hosts: match authorities {
+                    0 => known_hosts,
+                    _ => format!(
+                        "{known_hosts}, whose lines with @cert-authority do not count because libssh2 cannot check certificates,"
+                    ),
+                },
             }),
             CheckResult::Failure => Err(address.failed("its host key cannot be checked")),
         }
     }
 
     fn login(&self, address: &NodeAddress, session: &Session) -> Result<(), RemoteError> {
-        session.userauth_pubkey_file(&address.user, None, &self.ssh.key, None).map_err(|error| RemoteError::Login {
+        let logged_in = match &self.ssh.agent {
+            Some(socket) => self.login_by_agent(socket, &address.user, session),
+            None => session.userauth_pubkey_file(&address.user, None, &self.ssh.key, None),
+        };
+        logged_in.map_err(|error| RemoteError::Login {
             node: address.node.clone(),
             user: address.user.clone(),
             key: self.ssh.key.display().to_string(),
-            what: error.message().to_owned(),
+            what: match &self.ssh.agent {
+                Some(socket) => format!("the agent at {}: {}", socket.display(), error.message()),
+                None => error.message().to_owned(),
+            },
         })
+    }
+
+    /// Logs in with the keys of an agent: with that of `KEY.pub` beside the private key, or with all of
+    /// them if there is no such file. Servers accept a few attempts only.
+    fn login_by_agent(&self, socket: &Path, user: &str, session: &Session) -> Result<(), ssh2::Error> {
+        let mut public = self.ssh.key.clone().into_os_string();
+        public.push(".pub");
+        let public = fs::read_to_string(public).ok();
+        let wanted = public.as_deref().and_then(|line| line.split_ascii_whitespace().nth(1));
+        let mut agent = session.agent()?;
+        agent.set_identity_path(socket)?;
+        agent.connect()?;
+        agent.list_identities()?;
+        let mut last = ssh2::Error::new(ssh2::ErrorCode::Session(AUTHENTICATION_FAILED), "it does not hold this key");
+        for identity in agent.identities()? {
+            if wanted.is_some_and(|wanted| !is_base64_of(wanted, identity.blob())) {
+                continue;
+            }
+            match agent.userauth(user, &identity) {
+                Ok(()) => return Ok(()),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
     }
 
     /// Connects to a node from the jump host. libssh2 needs a socket, so a thread forwards the
@@ -218,6 +268,42 @@ impl Drop for JumpSlot<'_> {
         *self.0.jumps.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         self.0.jump_ended.notify_one();
     }
+}
+
+/// `LIBSSH2_ERROR_AUTHENTICATION_FAILED`.
+const AUTHENTICATION_FAILED: i32 = -18;
+
+/// True if a private key is encrypted: PEM names its cipher, and the format of OpenSSH (`PROTOCOL.key`)
+/// begins with a fixed text and the name of the cipher.
+fn has_passphrase(key: &str) -> bool {
+    /// `openssh-key-v1`, zero, and the length of a name, in base 64; then with the name `none`.
+    const FORMAT: &str = "b3BlbnNzaC1rZXktdjEAAAAA";
+    const PLAIN: &str = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmU";
+    let mut lines = key.lines();
+    match lines.next().unwrap_or_default().trim_end() {
+        "-----BEGIN OPENSSH PRIVATE KEY-----" => {
+            let first = lines.next().unwrap_or_default();
+            first.starts_with(FORMAT) && !first.starts_with(PLAIN)
+        }
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----" => true,
+        _ => key.lines().any(|line| line.starts_with("Proc-Type:") && line.contains("ENCRYPTED")),
+    }
+}
+
+/// The rest of a line of `known_hosts` with this mark.
+fn marked<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
+    line.trim_start().strip_prefix(mark).filter(|rest| rest.starts_with([' ', '\t']))
+}
+
+/// True if a line of `known_hosts` revokes a key. Its hosts do not matter: a key that is revoked for one
+/// host is not accepted from another.
+fn revokes(line: &str, key: &[u8]) -> bool {
+    let words = marked(line, "@revoked").map(str::split_ascii_whitespace);
+    words.and_then(|mut words| words.nth(2)).is_some_and(|revoked| is_base64_of(revoked, key))
+}
+
+fn is_base64_of(text: &str, bytes: &[u8]) -> bool {
+    text.trim_end_matches('=') == base64(bytes)
 }
 
 /// True for a line with a host and its key. libssh2 does not understand marked lines (revoked keys,

@@ -11,8 +11,9 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -214,6 +215,18 @@ fn host_keys_are_checked() {
     know(&lab, &other.known("ed25519"));
     let error = try_it().unwrap_err();
     assert!(matches!(error, RemoteError::HostKeyUnknown { .. }), "{error}");
+    // Certificates cannot be checked.
+    know(&lab, &format!("@cert-authority * {}", node.known("ed25519").split_once(' ').unwrap().1));
+    let error = try_it().unwrap_err();
+    assert!(matches!(error, RemoteError::HostKeyUnknown { .. }), "{error}");
+    assert!(error.to_string().contains("lines with @cert-authority do not count"), "{error}");
+    // A key that is revoked, for all hosts or for another one.
+    for hosts in ["*", "n9"] {
+        let key = node.known("ed25519");
+        know(&lab, &format!("{key}@revoked {hosts} {}", key.split_once(' ').unwrap().1));
+        let error = try_it().unwrap_err().to_string();
+        assert!(error.contains("revokes its host key SHA256:"), "{error}");
+    }
     // Only the expected logins succeeded.
     assert_eq!(node.log().matches("Accepted publickey").count(), 7, "{}", node.log());
 }
@@ -257,6 +270,66 @@ fn reasons_of_failed_logins_are_named() {
     }
     // Other nodes are not affected.
     assert_eq!(run(&config, "n1").unwrap().stdout, b"x\n");
+}
+
+/// Ends an agent.
+struct AgentProcess(Child);
+
+impl AgentProcess {
+    fn start(socket: &Path) -> Self {
+        let agent = Command::new("ssh-agent").arg("-D").arg("-a").arg(socket).stdout(Stdio::null()).spawn().unwrap();
+        wait_until("ssh-agent listens", || UnixStream::connect(socket).is_ok());
+        Self(agent)
+    }
+}
+
+impl Drop for AgentProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Adds a key without passphrase to an agent.
+fn add_to_agent(key: &str, socket: &Path) {
+    let added = Command::new("ssh-add").args(["-q", key]).env("SSH_AUTH_SOCK", socket).status().unwrap();
+    assert!(added.success());
+}
+
+#[test]
+fn a_key_with_a_passphrase_needs_an_agent_that_holds_it() {
+    if !is_there() {
+        return;
+    }
+    let (lab, node, config) = one_node();
+    let key = lab.folder.join("ssh/id").display().to_string();
+    let socket = lab.folder.join("agent");
+    let with_agent = lab.config_with(&ssh_lines(&[&node], &format!("agent = \"{}\"", socket.display())), "");
+    let run =
+        |config: &Config| SshRunner::new(config).and_then(|ssh| ssh.run(Some("n1"), &argv(&["/bin/echo", "x"]), LONG));
+    let error = run(&with_agent).unwrap_err().to_string();
+    assert!(error.contains(&format!("the agent at {}", socket.display())), "{error}");
+    let _agent = AgentProcess::start(&socket);
+    // More keys than a server lets a client try (MaxAuthTries), before the right one.
+    for index in 0..7 {
+        let other = lab.folder.join(format!("ssh/other{index}")).display().to_string();
+        keygen(&["-q", "-t", "ed25519", "-N", "", "-f", &other]);
+        add_to_agent(&other, &socket);
+    }
+    let error = run(&with_agent).unwrap_err().to_string();
+    assert!(error.contains("it does not hold this key"), "{error}");
+    add_to_agent(&key, &socket);
+    for kind in ["ed25519", "rsa", "ecdsa"] {
+        for format in ["RFC4716", "PEM", "PKCS8"] {
+            let other = lab.folder.join(format!("ssh/{kind}-{format}")).display().to_string();
+            keygen(&["-q", "-t", kind, "-N", "secret", "-m", format, "-f", &other]);
+            fs::copy(&other, &key).unwrap();
+            let error = run(&config).unwrap_err().to_string();
+            assert!(error.contains("the private key has a passphrase; set ssh.agent"), "{kind} {format}: {error}");
+            // The agent holds the key of `id.pub`, whatever the file of the private key.
+            assert_eq!(run(&with_agent).unwrap().stdout, b"x\n", "{kind} {format}");
+        }
+    }
 }
 
 fn make_key_again(lab: &SinkLab) {
