@@ -17,7 +17,7 @@ fn wrong_usage_ends_with_2_and_writes_no_result() {
         &[][..],
         &["frobnicate"],
         &["matrix"],
-        &["matrix", "--by", "node", path],
+        &["matrix", "--by", "host", path],
         &["matrix", "--frobnicate", path],
         &["matrix", "--format", "xml", path],
         &["matrix", "--min-coverage", "101", path],
@@ -162,7 +162,7 @@ fn closed_outputs_never_end_in_a_panic() {
         (&["watch", "--once", text(&path)], 0),
         (&["analyze", "-o", text(&again), text(&path)], 0),
         (&["matrix", "missing.ibp"], 1),
-        (&["matrix", "--by", "node", text(&path)], 2),
+        (&["matrix", "--by", "host", text(&path)], 2),
         (&["--help"], 0),
     ] {
         let both = command(arguments).stdout(closed()).stderr(closed()).status().expect("started");
