@@ -4,7 +4,7 @@
 # make crosscheck   compare a recorded job with its Score-P trace, or a job of your own (CAPTURES, TRACE)
 # make bench  measure the throughput, and that of other tools if they are installed
 # make fuzz   run every fuzz target for FUZZ_SECONDS (60), from the corpora in fuzz/
-# make soak   the large tests: captures of 2 GiB, crafted slow captures, 20 000 distorted captures, 50 million messages, a fabric of 2000 hosts, 1000 hooks under attack, the newest Slurm of Debian, two controllers, the role of Ansible, each fault at each step of a hook
+# make soak   the large tests: captures of 2 GiB, a page of 4096 ranks, crafted slow captures, 20 000 distorted captures, 50 million messages, a fabric of 2000 hosts, 1000 hooks under attack, the newest Slurm of Debian, two controllers, the role of Ansible, each fault at each step of a hook
 # make dist   packages: .deb, .rpm, tarball; make static: one file without libraries
 # make release-check   slow checks before a release: licenses, advisories, the oldest Rust, cargo install, packages, a repeated build
 
