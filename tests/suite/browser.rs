@@ -408,6 +408,7 @@ const MIB: u64 = 1 << 20;
 /// Pages of many ranks are usable. For each number of ranks, the bounds are the length of a plain page
 /// and of one with a comparison and a cross-check. Prints how fast they open and does not assert it,
 /// because machines differ.
+#[expect(clippy::print_stdout, reason = "the times are a result")]
 fn assert_pages<const N: usize>(sizes: [(u16, u64, u64); N]) {
     let folder = pictures();
     fs::create_dir_all(&folder).expect("folder");
