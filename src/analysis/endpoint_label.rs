@@ -193,8 +193,8 @@ impl PartialOrd for Label {
     }
 }
 
-/// The label for programs: the address or number, and a name of a node or leaf switch only. With several jobs, `2.0` is rank 0
-/// of job 2.
+/// The label for programs: the address or number, or the name of a node or leaf switch. With several
+/// jobs, `2.0` is rank 0 of job 2.
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -228,6 +228,11 @@ impl<'a> EndpointLabels<'a> {
             GroupBy::Leaf => Some(PortGroups::leaves(profile)),
         };
         Self { by, profile, jobs, ranks: RankIndex::of(profile), groups }
+    }
+
+    /// The groups of the ports, by node and leaf switch.
+    pub(crate) const fn groups(&self) -> Option<&PortGroups> {
+        self.groups.as_ref()
     }
 
     /// The label of the sender of a connection.

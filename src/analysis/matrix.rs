@@ -1,4 +1,5 @@
-//! Profile -> communication matrix, by endpoint, rank, node or leaf switch. Rows are senders, columns receivers.
+//! Profile -> communication matrix, by endpoint, rank, node or leaf switch. Rows are senders, columns
+//! receivers.
 //!
 //! In: the connections of a [`Profile`]. Out: a sparse [`Matrix`] with one cell for each pair that
 //! exchanged at least one packet. Management and multicast traffic is never in a matrix.
@@ -6,7 +7,6 @@
 use crate::analysis::endpoint_label::{EndpointLabels, GroupBy, Label};
 use crate::analysis::group_insides::{GroupInside, insides};
 use crate::analysis::observed_ports::may_miss_ports;
-use crate::analysis::port_groups::PortGroups;
 use crate::model::profile::{ConnectionRow, JobRow, PairCoverage, Traffic};
 use crate::model::sampling::{EstimateQuality, Estimator, SampledShare};
 use crate::model::{ClassSet, ConnectionClass, HashMap, Nodes, PairEstimators, Profile, RdmaSums, TrafficKind};
@@ -37,6 +37,13 @@ impl Selection {
             Self::All => "all",
             Self::OneSided => "one-sided",
         }
+    }
+
+    /// True if the messages of a matrix are those of the transport: only ports have messages of all
+    /// kinds.
+    #[must_use]
+    pub fn is_of_transport(self, by: GroupBy) -> bool {
+        by.is_of_ports() && self == Self::All
     }
 
     /// MPI messages and bytes of this selection. One-sided operations have no envelopes: for a
@@ -119,9 +126,9 @@ impl MatrixCell {
         self.classes.insert(class);
         let of_rdma = |rdma: RdmaSums| (rdma.messages, rdma.payload_bytes);
         let (mpi_messages, mpi_bytes) = one_sided.map_or_else(|| selection.mpi(traffic), of_rdma);
-        self.messages += match (by, selection) {
-            (by, Selection::All) if by.is_of_ports() => traffic.messages,
-            (_, Selection::OneSided) if !has_mpi => 0,
+        self.messages += match selection {
+            _ if selection.is_of_transport(by) => traffic.messages,
+            Selection::OneSided if !has_mpi => 0,
             _ => mpi_messages,
         };
         if has_mpi {
@@ -198,11 +205,11 @@ impl CountingRule {
             || PairEstimators::of(samples),
             |part| PairEstimators::of_part(samples, &share(part, &connection.traffic)),
         );
-        match (self.by, self.selection) {
-            (by, Selection::All) if by.is_of_ports() => {}
+        match self.selection {
+            _ if self.selection.is_of_transport(self.by) => {}
             _ if !self.has_mpi => own.messages = Estimator::default(),
             // Transport messages of RDMA alone are not counted for all observations.
-            (_, Selection::OneSided) => own.messages = unknown(),
+            Selection::OneSided => own.messages = unknown(),
             // It is not known in which part a message of unknown length is.
             _ if part.is_some() && samples.sums.open_mpi_messages > 0 => own.messages = unknown(),
             _ => {
@@ -246,8 +253,8 @@ pub struct Matrix {
     pub estimators: Option<BTreeMap<(u32, u32), PairEstimators>>,
     /// For a sampled capture, the sentence on sampling.
     pub sampled: Option<Arc<str>>,
-    /// The jobs of the profile; empty unless the matrix is by rank. The matrices of single jobs share `jobs` and
-    /// `nodes`.
+    /// The jobs of the profile; empty unless the matrix is by rank. The matrices of single jobs share
+    /// `jobs` and `nodes`.
     pub jobs: Arc<[JobRow]>,
     /// The nodes of the ranks; empty unless the matrix is by rank.
     pub nodes: Arc<Nodes>,
@@ -447,11 +454,12 @@ pub fn matrix(profile: &Profile, by: GroupBy, selection: Selection) -> Matrix {
     });
     let sampled = profile.sampling.map(|sampling| sampling.describe().into());
     let matrix = Matrix { estimators, sampled, is_partial: may_miss_ports(profile), ..matrix };
-    match by {
-        GroupBy::Endpoint => matrix,
-        GroupBy::Node => Matrix { insides: insides(profile, &PortGroups::nodes(profile), &matrix.labels), ..matrix },
-        GroupBy::Leaf => Matrix { insides: insides(profile, &PortGroups::leaves(profile), &matrix.labels), ..matrix },
-        GroupBy::Rank => Matrix { jobs: profile.jobs.as_slice().into(), nodes: Arc::new(Nodes::of(profile)), ..matrix },
+    match (by, labels.groups()) {
+        (GroupBy::Rank, _) => {
+            Matrix { jobs: profile.jobs.as_slice().into(), nodes: Arc::new(Nodes::of(profile)), ..matrix }
+        }
+        (_, Some(groups)) => Matrix { insides: insides(profile, groups, &matrix.labels), ..matrix },
+        (_, None) => matrix,
     }
 }
 

@@ -162,25 +162,19 @@ fn join_shares(parts: Vec<(usize, InputPart)>, places: &[PathBuf]) -> Result<Vec
     while let Some((place, mut whole)) = parts.next() {
         if let Some(share) = whole.input.share.take() {
             let mut held = vec![share.number];
-            let is_next = |(_, next): &(usize, InputPart)| input_order(&next.input) == input_order(&whole.input);
-            let others: Vec<(usize, InputPart)> = std::iter::from_fn(|| parts.next_if(is_next)).collect();
-            for (other, part) in others {
+            let is_same = |input: &Input, own: &Input| input_order(input) == input_order(own);
+            while let Some((other, part)) = parts.next_if(|(_, next)| is_same(&next.input, &whole.input)) {
+                let own = part.input.share.filter(|own| own.of != share.of || !held.contains(&own.number));
                 let (first, second) = (places[place].clone(), places[other].clone());
-                match part.input.share {
-                    Some(own) if own.of == share.of && !held.contains(&own.number) => {
-                        if part.rest.clock != whole.rest.clock {
-                            return Err(MergeError::DifferentSettings { first, second, what: "clocks" });
-                        }
-                        held.push(own.number);
-                        add_share(&mut whole, part, own);
-                    }
-                    Some(own) if own.of != share.of => {
-                        return Err(MergeError::DifferentSettings { first, second, what: "--share" });
-                    }
-                    _ => {
-                        return Err(MergeError::DuplicateCapture { capture: part.input.name, first, second });
-                    }
+                let Some(own) = own else {
+                    return Err(MergeError::DuplicateCapture { capture: part.input.name, first, second });
+                };
+                let differs = [(own.of != share.of, "--share"), (part.rest.clock != whole.rest.clock, "clocks")];
+                if let Some((_, what)) = differs.into_iter().find(|(differs, _)| *differs) {
+                    return Err(MergeError::DifferentSettings { first, second, what });
                 }
+                held.push(own.number);
+                add_share(&mut whole, part, own);
             }
             let missing: Vec<u32> = (1..=share.of).filter(|number| !held.contains(number)).collect();
             if !missing.is_empty() {

@@ -151,7 +151,7 @@ impl Connector {
         if matches!(answer, CheckResult::NotFound) && address.node != address.host {
             answer = known.check_port(&address.node, address.port, key);
         }
-        let authorities = self.known_hosts.lines().filter(|line| marked(line, "@cert-authority").is_some()).count();
+        let has_authorities = self.known_hosts.lines().any(|line| marked(line, "@cert-authority").is_some());
         let fingerprint = || {
             let bytes = session.host_key_hash(HashType::Sha256).unwrap_or_default();
             format!("SHA256:{}", base64(bytes))
@@ -173,11 +173,12 @@ impl Connector {
                 node: address.node.clone(),
                 address: address.known_hosts_name(),
                 fingerprint: fingerprint(),
-                known_hosts: match authorities {
-                    0 => known_hosts,
-                    _ => format!(
+                known_hosts: if has_authorities {
+                    format!(
                         "{known_hosts}, whose lines with @cert-authority do not count because libssh2 cannot check certificates,"
-                    ),
+                    )
+                } else {
+                    known_hosts
                 },
             }),
             CheckResult::Failure => Err(address.failed("its host key cannot be checked")),

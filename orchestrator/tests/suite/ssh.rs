@@ -3,6 +3,7 @@
 use crate::lab::{SinkLab, in_seconds, names, start, wait_until};
 use crate::sshd::{SshdNode, is_there, keygen, know, make_key, ssh_lines};
 use ibscope_orchestrator::config::Config;
+use ibscope_orchestrator::plan::CapturePlan;
 use ibscope_orchestrator::remote::{
     CommandOutput, FilePart, Files, RemoteError, Runner, SshRunner, TransferTimeouts, parallel,
 };
@@ -37,6 +38,24 @@ fn one_node() -> (SinkLab, SshdNode, Config) {
     know(&lab, &node.known("ed25519"));
     let config = lab.config_with(&ssh_lines(&[&node], ""), "");
     (lab, node, config)
+}
+
+/// A lab with two nodes whose host keys are known.
+fn two_nodes() -> (SinkLab, [SshdNode; 2], Config) {
+    let lab = SinkLab::new();
+    make_key(&lab);
+    let nodes = ["n1", "n2"].map(|name| SshdNode::start(&lab, name, &["ed25519"]));
+    know(&lab, &nodes.each_ref().map(|node| node.known("ed25519")).concat());
+    let config = lab.config_with(&ssh_lines(&nodes.each_ref(), ""), "");
+    (lab, nodes, config)
+}
+
+/// The plan of a run with one sink.
+fn one_sink(lab: &SinkLab, job_id: u32, run: &str, node: &str, over_ssh: bool) -> CapturePlan {
+    let mut plan = lab.plan(job_id, run, [node, node], over_ssh);
+    plan.steps.remove(1);
+    plan.sinks.remove(1);
+    plan
 }
 
 #[test]
@@ -402,11 +421,7 @@ fn captures_are_fetched_from_nodes() {
     if !is_there() {
         return;
     }
-    let lab = SinkLab::new();
-    make_key(&lab);
-    let (first, second) = (SshdNode::start(&lab, "n1", &["ed25519"]), SshdNode::start(&lab, "n2", &["ed25519"]));
-    know(&lab, &format!("{}{}", first.known("ed25519"), second.known("ed25519")));
-    let mut config = lab.config_with(&ssh_lines(&[&first, &second], ""), "");
+    let (lab, [_first, _second], mut config) = two_nodes();
     config.collect.fetch = true;
     config.collect.delete_fetched = true;
     let folder = lab.folder.join("collected/ibscope-7-20261121T200022Z");
@@ -459,11 +474,7 @@ fn a_sink_that_is_down_is_named_and_the_rest_undone() {
     if !is_there() {
         return;
     }
-    let lab = SinkLab::new();
-    make_key(&lab);
-    let (first, mut second) = (SshdNode::start(&lab, "n1", &["ed25519"]), SshdNode::start(&lab, "n2", &["ed25519"]));
-    know(&lab, &format!("{}{}", first.known("ed25519"), second.known("ed25519")));
-    let config = lab.config_with(&ssh_lines(&[&first, &second], ""), "");
+    let (lab, [_first, mut second], config) = two_nodes();
     let ssh = SshRunner::new(&config).unwrap();
     let plan = lab.plan(7, "a", ["n1", "n2"], true);
     start(&config, &ssh, plan.clone(), LONG).unwrap();
@@ -542,10 +553,7 @@ fn a_transfer_that_breaks_is_continued_and_a_changed_file_is_an_error() {
     let (lab, node, mut config) = one_node();
     config.collect.fetch = true;
     let ssh = SshRunner::new(&config).unwrap();
-    let mut plan = lab.plan(7, "a", ["n1", "n1"], false);
-    plan.steps.remove(1);
-    plan.sinks.remove(1);
-    start(&config, &ssh, plan, LONG).unwrap();
+    start(&config, &ssh, one_sink(&lab, 7, "a", "n1", false), LONG).unwrap();
     let file = lab.capture("a", "n1").file;
     // The capture program writes at its own place, so what is appended stays: more than is on its way
     // when a connection breaks.
@@ -607,32 +615,22 @@ fn a_long_transfer_does_not_keep_the_sweeper_from_other_runs() {
     if !is_there() {
         return;
     }
-    let lab = SinkLab::new();
-    make_key(&lab);
-    let (first, mut second) = (SshdNode::start(&lab, "n1", &["ed25519"]), SshdNode::start(&lab, "n2", &["ed25519"]));
-    know(&lab, &format!("{}{}", first.known("ed25519"), second.known("ed25519")));
-    lab.config_with(&ssh_lines(&[&first, &second], ""), "");
+    let (lab, [first, mut second], _) = two_nodes();
     // The sweeper takes the configuration from the journal.
     let path = lab.folder.join("ibscope.toml");
     let text = fs::read_to_string(&path).unwrap().replace("[collect]\n", "[collect]\nfetch = true\n");
     fs::write(&path, text).unwrap();
     let config = Config::read(&path).unwrap();
-    let one_sink = |job_id, run, node| {
-        let mut plan = lab.plan(job_id, run, [node, node], true);
-        plan.steps.remove(1);
-        plan.sinks.remove(1);
-        plan
-    };
     let ssh = SshRunner::new(&config).unwrap();
     // The captures of a job stay on the sink, because the time of the epilog has passed.
-    start(&config, &ssh, one_sink(7, "a", "n1"), LONG).unwrap();
+    start(&config, &ssh, one_sink(&lab, 7, "a", "n1", true), LONG).unwrap();
     let file = lab.capture("a", "n1").file;
     OpenOptions::new().append(true).open(&file).unwrap().write_all(&vec![7; 256 << 20]).unwrap();
     let runner = BreakingRunner { ssh: &ssh, act: &|| first.break_connections(), offsets: Mutex::default() };
     let undone = undo::job(&config, 7, &runner, in_seconds(60)).unwrap();
     assert!(undone[0].is_restored && undone[0].left.len() == 1, "{undone:?}");
     // The sink of another job is down at its end.
-    start(&config, &ssh, one_sink(8, "b", "n2"), LONG).unwrap();
+    start(&config, &ssh, one_sink(&lab, 8, "b", "n2", true), LONG).unwrap();
     second.go_down();
     drop(ssh);
     let undone = undo::job(&config, 8, &SshRunner::new(&config).unwrap(), in_seconds(60)).unwrap();

@@ -36,7 +36,11 @@ pub(crate) fn pause_rows(coverage: &Coverage) -> impl Iterator<Item = PauseRow<'
 
 /// The longest requested pause in nanoseconds, if the link speed is known.
 pub(crate) fn longest_pause_ns(pauses: &Pauses, speed: Option<&Speed>) -> Option<u64> {
-    speed.map(|speed| speed.bits_ns(pauses.longest_quanta.saturating_mul(Pauses::QUANTUM_BITS)).round() as u64)
+    quanta_ns(pauses.longest_quanta, speed)
+}
+
+fn quanta_ns(quanta: u64, speed: Option<&Speed>) -> Option<u64> {
+    speed.map(|speed| speed.bits_ns(quanta.saturating_mul(Pauses::QUANTUM_BITS)).round() as u64)
 }
 
 /// Pause and PFC frames over time.
@@ -78,6 +82,6 @@ impl PauseTimes {
     /// The requested pauses of a bin in nanoseconds, if the link speed is known.
     #[must_use]
     pub fn paused_ns(sums: PauseBin, speed: Option<&Speed>) -> Option<u64> {
-        speed.map(|speed| speed.bits_ns(sums.quanta.saturating_mul(Pauses::QUANTUM_BITS)).round() as u64)
+        quanta_ns(sums.quanta, speed)
     }
 }

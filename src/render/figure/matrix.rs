@@ -294,9 +294,7 @@ fn title(matrix: &Matrix, unit: TrafficUnit) -> String {
         Selection::All => "",
     };
     match unit {
-        TrafficUnit::Messages if matrix.by.is_of_ports() && matrix.selection == Selection::All => {
-            format!("Messages {by}")
-        }
+        TrafficUnit::Messages if matrix.selection.is_of_transport(matrix.by) => format!("Messages {by}"),
         TrafficUnit::Messages => format!("{} messages{selection} {by}", classes.library()),
         TrafficUnit::MpiBytes => format!("{} bytes{selection} {by}", classes.library()),
         TrafficUnit::PayloadBytes => format!("Payload bytes {by}"),

@@ -125,6 +125,9 @@ const NOUNS = {
   endpoint: ["port", "ports"],
 };
 
+/// Whether the messages of a matrix are those of the transport: only ports have messages of all kinds.
+const isOfTransport = (by, selection) => by !== "rank" && selection === "all";
+
 /// Rows and columns of a matrix: their labels, and the cell of each pair. A view by rank shows one
 /// job or all jobs (`null`); jobs never share a cell.
 class View {
@@ -280,7 +283,7 @@ function mpiOf(selection, at, sums) {
 function values(by, selection, { sums, mpi }, at) {
   const [messages, mpiBytes] = mpiOf(selection, at, sums);
   return {
-    messages: by !== "rank" && selection === "all" ? sums[MESSAGES][at] : messages,
+    messages: isOfTransport(by, selection) ? sums[MESSAGES][at] : messages,
     "mpi-bytes": mpi[at] ? mpiBytes : null,
     "payload-bytes": sums[PAYLOAD][at],
     "wire-bytes": sums[WIRE][at],
@@ -292,7 +295,7 @@ function values(by, selection, { sums, mpi }, at) {
 function column(by, selection, unit, { sums }, length) {
   const fixed = { "payload-bytes": PAYLOAD, "wire-bytes": WIRE, packets: PACKETS };
   if (unit in fixed) return sums[fixed[unit]];
-  if (unit === "messages" && by !== "rank" && selection === "all") return sums[MESSAGES];
+  if (unit === "messages" && isOfTransport(by, selection)) return sums[MESSAGES];
   const index = unit === "messages" ? 0 : 1;
   const out = new Float64Array(length);
   for (let i = 0; i < length; i += 1) out[i] = mpiOf(selection, i, sums)[index];

@@ -178,7 +178,7 @@ const isOfMpi = () => state.unit === "messages" || state.unit === "mpi-bytes";
 /// Name of the unit, with the selection where the unit depends on it.
 function unitName() {
   if (!isOfMpi()) return UNITS[state.unit].name;
-  if (state.unit === "messages" && state.by !== "rank" && state.selection === "all") return "transport messages";
+  if (state.unit === "messages" && isOfTransport(state.by, state.selection)) return "transport messages";
   const kind = { p2p: "point-to-point", collective: "collective", all: "all" }[state.selection];
   return `${state.unit === "messages" ? "MPI messages" : "MPI bytes"}, ${kind}`;
 }

@@ -51,7 +51,7 @@ function fineSeries(valueOf, width, length) {
 function valueOfCell({ sums } = traffic) {
   const fixed = { "payload-bytes": PAYLOAD, "wire-bytes": WIRE, packets: PACKETS }[state.unit];
   if (fixed !== undefined) return (i) => sums[fixed][i];
-  if (state.unit === "messages" && state.by !== "rank" && state.selection === "all") return (i) => sums[MESSAGES][i];
+  if (state.unit === "messages" && isOfTransport(state.by, state.selection)) return (i) => sums[MESSAGES][i];
   const index = state.unit === "messages" ? 0 : 1;
   return (i) => mpiOf(state.selection, i, sums)[index];
 }
@@ -62,7 +62,7 @@ function valueOfCell({ sums } = traffic) {
 function classSums(width, length) {
   const { names, rows } = fine === null ? report.classes : { names: fine.classes.length > 1 ? fine.classes : [], rows: fine.rows.map((row) => [row[0], row[1], row[3], row[4], row[2], row[5]]) };
   const ofPackets = { "wire-bytes": 2, "payload-bytes": 3, packets: 4 }[state.unit];
-  const ofMessages = state.unit === "messages" && state.by !== "rank" && state.selection === "all" ? 5 : undefined;
+  const ofMessages = state.unit === "messages" && isOfTransport(state.by, state.selection) ? 5 : undefined;
   const at = ofPackets ?? ofMessages;
   if (at === undefined || names.length === 0) return [];
   const shown = names.length > CLASS_COLORS.length ? CLASS_COLORS.length - 1 : names.length;

@@ -69,13 +69,13 @@ fn title(matrix: &Matrix, unit: TrafficUnit) -> String {
     let Matrix { by, selection, .. } = *matrix;
     let classes = matrix.classes();
     let messages = matches!(unit, TrafficUnit::Messages | TrafficUnit::MpiBytes);
-    let kind = match (messages, by.is_of_ports(), selection) {
-        (true, true, Selection::All) if unit == TrafficUnit::Messages => " of the transport",
-        (true, _, Selection::P2p | Selection::All) if classes.has_only_nccl() => "",
-        (true, _, Selection::P2p) => " (point-to-point)",
-        (true, _, Selection::Collective) => " (collective)",
-        (true, _, Selection::All) => " (point-to-point and collective)",
-        (true, _, Selection::OneSided) => " (one-sided)",
+    let kind = match (messages, selection) {
+        (true, _) if unit == TrafficUnit::Messages && selection.is_of_transport(by) => " of the transport",
+        (true, Selection::P2p | Selection::All) if classes.has_only_nccl() => "",
+        (true, Selection::P2p) => " (point-to-point)",
+        (true, Selection::Collective) => " (collective)",
+        (true, Selection::All) => " (point-to-point and collective)",
+        (true, Selection::OneSided) => " (one-sided)",
         (false, ..) => "",
     };
     let whom = by.noun();
