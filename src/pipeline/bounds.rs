@@ -113,12 +113,25 @@ impl MemoryBounds {
     /// Brings sums that were bounded separately to the widest bins and the coarsest latencies among
     /// them, then enforces the bounds on all of them together.
     pub(super) fn level(&mut self, sums: &mut [&mut Accumulator]) {
+        self.align(sums);
+        self.enforce(sums);
+    }
+
+    /// As [`Self::level`], within the margin of [`Self::enforce_roughly`]. Called again whenever more
+    /// sums are there, it visits the connections of the earlier ones only to widen or coarsen them.
+    pub(super) fn level_roughly(&mut self, sums: &mut [&mut Accumulator]) {
+        self.align(sums);
+        self.enforce_roughly(sums);
+    }
+
+    /// Brings sums to the widest bins and the coarsest latencies among them.
+    fn align(&mut self, sums: &mut [&mut Accumulator]) {
         self.traffic.level(sums);
         self.times.level(sums);
         self.coarseness = sums.iter().map(|sums| sums.coarseness()).max().unwrap_or(0);
         let coarseness = self.coarseness;
-        sums.par_iter_mut().for_each(|sums| sums.coarsen(coarseness - sums.coarseness()));
-        self.enforce(sums);
+        let finer = sums.par_iter_mut().filter(|sums| sums.coarseness() < coarseness);
+        finer.for_each(|sums| sums.coarsen(coarseness - sums.coarseness()));
     }
 
     /// Bin widths of the timeline and of the latency time series in nanoseconds, 0 without one.
@@ -212,7 +225,12 @@ impl TimelineBounds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Interval, ObservedPorts, SizeClass, Timing, TimingKey, Verb};
+    use crate::model::{
+        Interval, ObservedPorts, PacketFields, PacketObservation, PacketRecord, PacketRole, SizeClass, Timing,
+        TimingKey, Verb,
+    };
+    use crate::pipeline::AnalysisLimits;
+    use ibscope_parsers::ib::Opcode;
 
     /// Distinct latencies of one connection: each is a bucket of its own below this number.
     const OF_CONNECTION: usize = 1 << 11;
@@ -266,6 +284,37 @@ mod tests {
             assert_eq!((bounds.coarseness, sums.coarseness()), (coarseness, coarseness), "{buckets}");
             bounds.enforce(&mut [&mut sums]);
             assert_eq!(bounds.coarseness, 1);
+        }
+    }
+
+    /// Sums with one packet per nanosecond from `first_ns` on, in bins of 1 ns.
+    fn with_packets(first_ns: i64, packets: i64) -> Accumulator {
+        let mut sums = Accumulator::new(Some(1), false);
+        sums.grow(1);
+        for time_ns in first_ns..first_ns + packets {
+            let role = PacketRole::Request;
+            let observation = PacketObservation { connection: 0, role, occurrence: 1, counts_message: true };
+            let fields = PacketFields { opcode: Opcode(4), time_ns, ..PacketFields::default() };
+            sums.packet(&PacketRecord::new(fields), &observation);
+        }
+        sums
+    }
+
+    /// Profiles are leveled while they are loaded: as many cells remain as at the end, at any time.
+    #[test]
+    fn sums_that_are_added_one_after_the_other_stay_within_the_bounds() {
+        let limits = AnalysisLimits { max_cells: 1, ..AnalysisLimits::default() };
+        let options = AnalysisOptions { bin_ns: Some(1), limits, ..AnalysisOptions::default() };
+        // Each is within the bound alone. One packet per nanosecond fills a bin of every width.
+        let packets = CELLS_PER_ROW as i64;
+        let mut all: Vec<Accumulator> = (0..4).map(|number| with_packets(number * packets, packets)).collect();
+        let mut bounds = MemoryBounds::new(&options);
+        for (loaded, bin_ns) in [(1, 1), (2, 2), (3, 4), (4, 4)] {
+            let mut sums: Vec<&mut Accumulator> = all.iter_mut().take(loaded).collect();
+            bounds.level_roughly(&mut sums);
+            let cells = |sums: &mut &mut Accumulator| sums.cells(TimeSeriesKind::Traffic, CountPrecision::Exact);
+            assert_eq!(sums.iter_mut().map(cells).sum::<usize>(), loaded * CELLS_PER_ROW / bin_ns as usize);
+            assert_eq!(bounds.bins_ns(), (bin_ns, 1));
         }
     }
 

@@ -109,10 +109,8 @@ pub enum MergeError {
 pub fn merge(places: &[PathBuf], options: &AnalysisOptions) -> Result<Profile, MergeError> {
     let pool = pool(options.threads)?;
     pool.install(|| {
-        let loaded = load(places)?;
-        let LoadedProfiles { head, heads, parts } = loaded;
         let mut options = AnalysisOptions { keep_parts: true, ..options.clone() };
-        head.settings.apply(&mut options);
+        let LoadedProfiles { heads, parts } = load(places, &mut options)?;
         merge_endpoint_info(&heads, places, &mut options)?;
         rankmap(&heads, places, &mut options)?;
         join(parts, &options)
@@ -120,24 +118,33 @@ pub fn merge(places: &[PathBuf], options: &AnalysisOptions) -> Result<Profile, M
 }
 
 struct LoadedProfiles {
-    /// Header of the first profile; the others have the same settings.
-    head: PartsHeader,
     heads: Vec<PartsHeader>,
     /// Sorted by [`input_order`].
     parts: Vec<InputPart>,
 }
 
-fn load(places: &[PathBuf]) -> Result<LoadedProfiles, MergeError> {
+/// Loads all profiles, and sets the options to the settings that they have in common.
+///
+/// Profiles of a few packets each have narrow bins, and together may have many times the cells of one
+/// analysis. The bounds therefore apply after each profile.
+fn load(places: &[PathBuf], options: &mut AnalysisOptions) -> Result<LoadedProfiles, MergeError> {
     let mut heads: Vec<PartsHeader> = Vec::new();
     let mut parts: Vec<(usize, InputPart)> = Vec::new();
+    let mut bounds = MemoryBounds::new(options);
     for (index, place) in places.iter().enumerate() {
         let bytes = profile::read_parts(place)?;
         let (head, own) = parts::read(&bytes).map_err(|why| MergeError::InvalidParts { place: place.clone(), why })?;
         if let Some(what) = heads.first().and_then(|first| first.settings.difference(&head.settings)) {
             return Err(MergeError::DifferentSettings { first: places[0].clone(), second: place.clone(), what });
         }
+        if heads.is_empty() {
+            head.settings.apply(options);
+            bounds = MemoryBounds::new(options);
+        }
         heads.push(head);
         parts.extend(own.into_iter().map(|part| (index, part)));
+        let shards = parts.iter_mut().flat_map(|(_, part)| &mut part.shards);
+        bounds.level_roughly(&mut shards.map(|shard| &mut shard.sums).collect::<Vec<_>>());
     }
     parts.sort_by(|(_, a), (_, b)| input_order(&a.input).cmp(&input_order(&b.input)));
     let parts = join_shares(parts, places)?;
@@ -147,11 +154,11 @@ fn load(places: &[PathBuf]) -> Result<LoadedProfiles, MergeError> {
         let (first, second) = (places[*one].clone(), places[*other].clone());
         return Err(MergeError::DuplicateCapture { capture: part.input.name.clone(), first, second });
     }
-    let parts = parts.into_iter().map(|(_, part)| part).collect();
-    heads.first().cloned().map(|head| LoadedProfiles { head, heads, parts }).ok_or_else(|| {
-        let records = 0;
-        PipelineError::NoInfiniband { records, found: String::new(), advice: "give at least one profile" }.into()
-    })
+    if heads.is_empty() {
+        let (records, found, advice) = (0, String::new(), "give at least one profile");
+        return Err(PipelineError::NoInfiniband { records, found, advice }.into());
+    }
+    Ok(LoadedProfiles { heads, parts: parts.into_iter().map(|(_, part)| part).collect() })
 }
 
 /// Joins the shares of each capture into one part. `parts` are sorted by [`input_order`], and have the
