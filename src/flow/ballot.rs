@@ -10,40 +10,73 @@ use smallvec::SmallVec;
 /// kept in the end.
 const MAX_PARTNERS: usize = 16;
 
-/// Votes as (candidate, count), by number of the responding connection. Nearly all connections vote
-/// for one or two candidates.
+/// Responses that come before the request that they would respond to, from which on a candidate may be
+/// refuted. Captures may exchange a few packets.
+const MIN_EARLY: u16 = 2;
+/// A candidate is refuted if more than one response in this number comes too early.
+const EARLY_RATIO: u32 = 8;
+
+/// Votes by number of the responding connection. Nearly all connections vote for one or two candidates.
 #[derive(Debug, Default)]
-pub(super) struct Ballot(PagedVec<SmallVec<[(u32, u32); 2]>>);
+pub(super) struct Ballot(PagedVec<SmallVec<[CandidateVotes; 2]>>);
+
+/// The votes of a responding connection for one candidate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CandidateVotes {
+    pub(super) candidate: u32,
+    pub(super) votes: u32,
+    /// Responses before the request that they would respond to.
+    early: u16,
+}
+
+impl CandidateVotes {
+    /// True if the responses belong to another connection, which the capture may miss.
+    pub(super) const fn is_refuted(&self) -> bool {
+        self.early >= MIN_EARLY && self.early as u32 * EARLY_RATIO > self.votes
+    }
+}
 
 impl Ballot {
-    /// Adds a vote of a responding connection for a candidate. Returns the candidate's votes.
+    /// Adds a vote of a responding connection for a candidate. Returns the candidate's votes, 0 if it is
+    /// refuted.
     pub(super) fn vote(&mut self, connection: u32, candidate: u32) -> u32 {
         let index = connection as usize;
         while index >= self.0.len() {
             self.0.push(SmallVec::new());
         }
         let votes = &mut self.0[index];
-        if let Some((_, count)) = votes.iter_mut().find(|(partner, _)| *partner == candidate) {
-            *count += 1;
-            return *count;
+        if let Some(own) = votes.iter_mut().find(|own| own.candidate == candidate) {
+            own.votes += 1;
+            return if own.is_refuted() { 0 } else { own.votes };
         }
         if votes.len() < MAX_PARTNERS {
-            votes.push((candidate, 1));
+            votes.push(CandidateVotes { candidate, votes: 1, early: 0 });
             return 1;
         }
-        let Some(fewest) = votes.iter_mut().min_by_key(|(_, count)| *count) else { return 0 };
-        *fewest = (candidate, fewest.1 + 1);
-        fewest.1
+        let Some(fewest) = votes.iter_mut().min_by_key(|own| own.votes) else { return 0 };
+        *fewest = CandidateVotes { candidate, votes: fewest.votes + 1, early: 0 };
+        fewest.votes
     }
 
-    /// Candidates of a connection with their votes.
-    pub(super) fn votes(&self, connection: u32) -> &[(u32, u32)] {
+    /// Notes a response that comes before the requests of those candidates for which `is_early` is true.
+    pub(super) fn note_early(&mut self, connection: u32, is_early: impl Fn(u32) -> bool) {
+        let votes = self.0.get_mut(connection as usize).into_iter().flatten();
+        votes.filter(|own| is_early(own.candidate)).for_each(|own| own.early = own.early.saturating_add(1));
+    }
+
+    /// All candidates of a connection with their votes.
+    pub(super) fn all(&self, connection: u32) -> &[CandidateVotes] {
         self.0.get(connection as usize).map_or(&[], SmallVec::as_slice)
+    }
+
+    /// Candidates of a connection that are not refuted, with their votes.
+    pub(super) fn votes(&self, connection: u32) -> impl Iterator<Item = (u32, u32)> + Clone + '_ {
+        self.all(connection).iter().filter(|own| !own.is_refuted()).map(|own| (own.candidate, own.votes))
     }
 
     /// The connection whose requests this one responds to, if the votes are clear by now.
     pub(super) fn partner(&self, connection: u32) -> Option<u32> {
-        clear_favorite(self.votes(connection).iter().map(|&(partner, count)| (partner, u64::from(count))))
+        clear_favorite(self.votes(connection).map(|(partner, count)| (partner, u64::from(count))))
     }
 }
 
@@ -62,9 +95,9 @@ mod tests {
     #[test]
     fn of_more_partners_than_are_counted_the_favorite_stays() {
         let at = last_of(MAX_PARTNERS);
-        assert_eq!((at.votes(0).len(), at.partner(0)), (MAX_PARTNERS, Some(MAX_PARTNERS as u32)));
+        assert_eq!((at.all(0).len(), at.partner(0)), (MAX_PARTNERS, Some(MAX_PARTNERS as u32)));
         let beyond = last_of(MAX_PARTNERS + 1);
-        assert_eq!((beyond.votes(0).len(), beyond.partner(0)), (MAX_PARTNERS, Some(MAX_PARTNERS as u32 + 1)));
+        assert_eq!((beyond.all(0).len(), beyond.partner(0)), (MAX_PARTNERS, Some(MAX_PARTNERS as u32 + 1)));
     }
 
     /// An early candidate and one that arrives when the list is full, with two votes each.
@@ -73,6 +106,21 @@ mod tests {
         let mut ballot = Ballot::default();
         let late = MAX_PARTNERS as u32 + 1;
         (1..late).chain([1, late, 1, late]).for_each(|candidate| _ = ballot.vote(0, candidate));
+        assert_eq!(ballot.partner(0), None);
+    }
+
+    /// Of two candidates with equal votes, one had not sent a quarter of the requests.
+    #[test]
+    fn a_candidate_whose_requests_come_after_the_responses_is_refuted() {
+        let mut ballot = Ballot::default();
+        for response in 0..8 {
+            [5, 7].into_iter().for_each(|candidate| _ = ballot.vote(0, candidate));
+            ballot.note_early(0, |candidate| candidate == 5 && response % 4 == 0);
+            let expected = if response >= 4 { Some(7) } else { None };
+            assert_eq!(ballot.partner(0), expected, "after response {response}");
+        }
+        // Exactly one in eight is too few.
+        (0..8).flat_map(|_| [5, 7]).for_each(|candidate| _ = ballot.vote(0, candidate));
         assert_eq!(ballot.partner(0), None);
     }
 }

@@ -65,11 +65,11 @@ impl Tracker {
         let mut claims: HashMap<u32, Vec<(u32, u32)>> = HashMap::new();
         for id in 0..keys.len() as u32 {
             for (request, votes) in self.pairing.ballot().votes(id) {
-                claims.entry(*request).or_default().push((id, *votes));
+                claims.entry(request).or_default().push((id, votes));
             }
         }
         for (id, key) in (0..).zip(keys).take(self.health.len()) {
-            let responder = claims.get(&id).and_then(|claims| clear(claims)).map(|(responder, _)| responder);
+            let responder = claims.get(&id).and_then(|claims| clear(claims.iter().copied())).map(|(responder, _)| responder);
             let responder =
                 responder.filter(|responder| self.clear_partner(*responder).is_some_and(|(partner, _)| partner == id));
             if !key.is_datagram() {
@@ -150,10 +150,10 @@ impl Tracker {
         if let Some(known) = known.filter(|id| is_responder(id).is_some()) {
             return Some(known);
         }
-        let votes = |id: u32| self.pairing.ballot().votes(id).iter().find(|(partner, _)| *partner == request);
+        let votes = |id: u32| self.pairing.ballot().votes(id).find(|(partner, _)| *partner == request);
         let claims: Vec<(u32, u32)> =
             (0..self.connections.len() as u32).filter_map(|id| Some((id, votes(id)?.1))).collect();
-        let (found, votes) = clear(&claims).filter(|(id, _)| is_responder(id).is_some())?;
+        let (found, votes) = clear(claims.into_iter()).filter(|(id, _)| is_responder(id).is_some())?;
         if votes >= ENOUGH_VOTES {
             self.health[request as usize].data().partner = Some(found);
         }
@@ -262,9 +262,9 @@ impl Tracker {
 /// The connection with the most votes and these votes, if no other has half as many. This is
 /// stricter than `clear_favorite`, which accepts exactly two to one: a doubtful pair must not
 /// report loss.
-fn clear(votes: &[(u32, u32)]) -> Option<(u32, u32)> {
-    let &(best, most) = votes.iter().max_by_key(|(_, count)| *count)?;
-    let others = votes.iter().filter(|(other, _)| *other != best).map(|(_, count)| *count).max();
+fn clear(votes: impl Iterator<Item = (u32, u32)> + Clone) -> Option<(u32, u32)> {
+    let (best, most) = votes.clone().max_by_key(|(_, count)| *count)?;
+    let others = votes.filter(|(other, _)| *other != best).map(|(_, count)| count).max();
     (most > others.unwrap_or(0).saturating_mul(2)).then_some((best, most))
 }
 

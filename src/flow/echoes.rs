@@ -73,7 +73,7 @@ mod tests {
             let mut echoes = Echoes::default();
             (0..requests).for_each(|number| echoes.request(ends(), MpiMessageId::SenderRequest(number), number as u32));
             (0..requests).for_each(|number| reply(&mut echoes, number));
-            echoes.ballot().votes(REPLYING).iter().map(|(_, votes)| u64::from(*votes)).sum::<u64>()
+            echoes.ballot().votes(REPLYING).map(|(_, votes)| u64::from(votes)).sum::<u64>()
         };
         // Each reply votes once, or finds no request.
         let most = MAX_WAITING as u64;
@@ -87,7 +87,7 @@ mod tests {
             let mut echoes = Echoes::default();
             (0..connections).for_each(|connection| echoes.request(ends(), MpiMessageId::SenderRequest(7), connection));
             reply(&mut echoes, 7);
-            let votes: Vec<u32> = echoes.ballot().votes(REPLYING).iter().map(|(voted, _)| *voted).collect();
+            let votes: Vec<u32> = echoes.ballot().votes(REPLYING).map(|(voted, _)| voted).collect();
             assert_eq!(votes, (0..MAX_NAMESAKES as u32).collect::<Vec<_>>());
             // The candidates have equal votes, so none is chosen.
             assert_eq!(echoes.ballot().partner(REPLYING), None);

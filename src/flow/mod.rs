@@ -53,6 +53,7 @@ use crate::model::{
     StartEvent, Timing, TrafficKind, Verb, WorkerWireup, constant_hash,
 };
 use assembly::Assembly;
+use ballot::CandidateVotes;
 use echoes::Echoes;
 use envelopes::Envelopes;
 use hashbrown::HashTable;
@@ -236,6 +237,13 @@ impl Connection {
         // have arrived.
         let acknowledged = acks.high().map(|number| number - i64::from(self.ends_with_nak));
         [acknowledged, responses.high()]
+    }
+
+    /// PSN of the last request, if none is missing and all PSNs are certain.
+    fn last_sent(&self) -> Option<u32> {
+        let [requests, ..] = &self.ledgers;
+        let is_certain = !self.guesses && !self.restarted && requests.missing_numbers() == 0;
+        requests.high().map(psn).filter(|_| is_certain)
     }
 
     /// Notes a request whose PSN was observed before. The first request of the connection, observed
@@ -529,7 +537,9 @@ impl Tracker {
                     self.pairing.request(packet.key, id, packet.psn().value());
                 }
                 PacketRole::Response | PacketRole::Acknowledge => {
-                    self.pairing.response(packet.key, id, packet.psn().value());
+                    let connections = &self.connections;
+                    let last_sent = |candidate: u32| connections[candidate as usize].last_sent();
+                    self.pairing.response(packet.key, id, packet.psn().value(), last_sent);
                     if self.times && packet.time_ns != PacketRecord::NO_TIME {
                         self.time_response(id, packet.record, occurrence, &mut events.timings);
                     }
@@ -574,8 +584,11 @@ impl Tracker {
             // than its runs arrives. Datagrams have one sequence for all destinations.
             let [requests, responses, acks] = &connection.ledgers;
             let overflowed = requests.overflowed() || responses.overflowed() || acks.noted_forgotten();
-            let partner = |&(partner, votes): &(u32, u32)| (keys[partner as usize].dest_qp, u64::from(votes));
-            let partners = [self.pairing.ballot(), self.echoes.ballot()].map(|ballot| ballot.votes(id));
+            let partner = |own: &CandidateVotes| {
+                let is_refuted = own.is_refuted() && self.connections[own.candidate as usize].last_sent().is_some();
+                (keys[own.candidate as usize].dest_qp, if is_refuted { 0 } else { u64::from(own.votes) })
+            };
+            let partners = [self.pairing.ballot(), self.echoes.ballot()].map(|ballot| ballot.all(id));
             let following = self.message_states.get(id as usize);
             ConnectionEnd {
                 key: *key,

@@ -11,13 +11,17 @@
 //! B -> A, QP 5:  ACK 42    votes for 7 only, if 9 has sent no 42
 //! ```
 //! If a library starts every queue pair at PSN 0, a single vote is weak evidence, but the sums are
-//! clear. `ranks` weighs them.
+//! clear. `ranks` weighs them. A response before its request speaks against a candidate:
+//!
+//! ```text
+//! B -> A, QP 5:  ACK 43    if 7 has not sent 43 yet, 5 hardly responds to 7
+//! ```
 
 use super::ballot::Ballot;
 use super::waiting::PendingRequests;
 use crate::model::{ConnectionKey, PagedVec, SeededHasher};
 use hashbrown::HashTable;
-use ibscope_parsers::Endpoint;
+use ibscope_parsers::{Endpoint, Psn};
 use std::hash::BuildHasher as _;
 
 /// Votes that pair a connection for good: its requests and its responses cast and get no more
@@ -86,14 +90,25 @@ impl ConnectionPairing {
         number
     }
 
-    /// Takes a response with this PSN.
-    pub(super) fn response(&mut self, key: &ConnectionKey, connection: u32, psn: u32) {
+    /// Takes a response with this PSN. `last_sent` is the PSN of the last request of a connection of
+    /// which no request is missing.
+    pub(super) fn response(
+        &mut self,
+        key: &ConnectionKey,
+        connection: u32,
+        psn: u32,
+        last_sent: impl Fn(u32) -> Option<u32>,
+    ) {
         if self.paired(connection).is_some() {
             return;
         }
         let Some(number) = self.find((key.dst, key.src)) else { return };
         let waiting = &mut self.waiting[number as usize].1;
         let candidates = waiting.of(psn);
+        self.ballot.note_early(connection, |candidate| {
+            let is_unsent = |last: u32| Psn::new(psn).since(Psn::new(last)) > 0;
+            !candidates.contains(&candidate) && last_sent(candidate).is_some_and(is_unsent)
+        });
         let mut paired = None;
         for candidate in &candidates {
             if self.ballot.vote(connection, *candidate) == ENOUGH_VOTES {
@@ -101,9 +116,9 @@ impl ConnectionPairing {
             }
         }
         // The likeliest candidate has its response now.
-        let votes = self.ballot.votes(connection);
-        let votes_for =
-            |candidate: &u32| votes.iter().find(|(partner, _)| partner == candidate).map(|(_, count)| *count);
+        let votes_for = |candidate: &u32| {
+            self.ballot.votes(connection).find(|(partner, _)| partner == candidate).map(|(_, count)| count)
+        };
         if let Some(index) = (0..candidates.len()).max_by_key(|&index| votes_for(&candidates[index])) {
             waiting.remove(psn, index);
         }

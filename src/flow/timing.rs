@@ -442,7 +442,7 @@ mod tests {
             }
             assert_eq!(timings.len(), 0);
             tracker.pairing.request(&keys[0], 0, 10);
-            tracker.pairing.response(&keys[1], 1, 10);
+            tracker.pairing.response(&keys[1], 1, 10, |_| None);
             // Much later, a new request is measured, regardless of earlier pending requests.
             tracker.time_response(1, &packet(ACK, 10, 90_000), 1, &mut timings);
             assert_eq!(timings.iter().map(|timing| timing.ns).collect::<Vec<_>>(), expected);

@@ -541,7 +541,8 @@ pub struct ConnectionEnd {
     pub continuity: Continuity,
     /// The ledgers overflowed.
     pub overflowed: bool,
-    /// Votes of responses for the sender's queue pair: by PSN, and by repeated request numbers.
+    /// Votes of responses for the sender's queue pair: by PSN, and by repeated request numbers. 0 if the
+    /// responses come before the requests of this queue pair, and so belong to another one.
     pub partners: [Vec<(Qpn, u64)>; 2],
     /// Health events, if there were any.
     pub health: Option<Box<HealthEvents>>,
@@ -639,7 +640,7 @@ pub struct ConnectionTotals {
     /// Indices of the inputs that these sums come from, in time order; usually one.
     pub inputs: SmallVec<[u32; 2]>,
     /// Votes for the sender's queue pair, which the packets do not carry: responses that are
-    /// consistent with requests to it.
+    /// consistent with requests to it. 0 speaks against it, see [`ConnectionEnd::partners`].
     pub partners: VecMap<Qpn, u64>,
     /// The same votes from replies that repeat a request number.
     pub echoes: VecMap<Qpn, u64>,

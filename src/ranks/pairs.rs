@@ -228,13 +228,23 @@ fn by_votes(
     // There may be as many as connections. Hash maps are safe here: no result depends on their
     // order.
     let mut votes: HashMap<QueuePair, VecMap<QueuePair, u64>> = HashMap::default();
+    // Votes of the other direction cannot make up for responses that come before their requests.
+    let mut refuted: Vec<(QueuePair, QueuePair)> = Vec::new();
     for connection in connections {
         let key = &connection.key;
         let receiver = QueuePair { endpoint: key.dst, qpn: key.dest_qp };
         for (&qpn, &count) in cast(connection).iter() {
             let sender = QueuePair { endpoint: key.src, qpn };
+            if count == 0 {
+                refuted.push((receiver, sender));
+            }
             *votes.entry(receiver).or_default().or_default(sender) += count;
             *votes.entry(sender).or_default().or_default(receiver) += count;
+        }
+    }
+    for (receiver, sender) in refuted {
+        for (own, other) in [(receiver, sender), (sender, receiver)] {
+            votes.entry(own).or_default().retain(|candidate| *candidate != other);
         }
     }
     let mut rejected: BTreeSet<QueuePair> = BTreeSet::new();

@@ -109,10 +109,18 @@ impl<S: BinPart + Ord, V: BinPart + AddAssign> From<Vec<BinCell<S, V>>> for Bins
             cell.bin = bin;
         }
         let mut bins = Self { sealed: None, cells, current: 0 };
-        bins.join();
+        if bins.cells.len() > MANY_CELLS {
+            bins.seal();
+        } else {
+            bins.join();
+        }
         bins
     }
 }
+
+/// Cells of a connection that are sealed as soon as they are read from a file. Fewer take as much memory
+/// sealed as open.
+const MANY_CELLS: usize = 4;
 
 /// A slot or value that can be sealed.
 pub(super) trait BinPart: Copy + Serialize + DeserializeOwned {}
@@ -324,8 +332,15 @@ mod tests {
         open.widen();
         sealed.widen();
         assert_eq!(open.clone().into_cells(), sealed.clone().into_cells());
-        let stored: Bins<_, _> = Vec::<BinCell<_, _>>::from(sealed).into();
-        assert_eq!(open.into_cells(), stored.into_cells());
+        // Three cells so far. Longer lists are sealed when they are read.
+        for (bin, is_sealed) in [(20, false), (21, true), (22, true), (20, true)] {
+            for bins in [&mut open, &mut sealed] {
+                bins.add(bin, TrafficSlot::Occurrence(1), traffic(1, 1));
+            }
+            let stored: Bins<_, _> = Vec::<BinCell<_, _>>::from(sealed.clone()).into();
+            assert_eq!((stored.sealed.is_some(), stored.cells.is_empty()), (is_sealed, is_sealed));
+            assert_eq!(open.clone().into_cells(), stored.into_cells());
+        }
     }
 
     #[test]
