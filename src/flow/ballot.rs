@@ -25,11 +25,17 @@ pub(super) struct Ballot(PagedVec<SmallVec<[CandidateVotes; 2]>>);
 pub(super) struct CandidateVotes {
     pub(super) candidate: u32,
     pub(super) votes: u32,
-    /// Responses before the request that they would respond to.
+    /// Responses before the request that they would respond to. Further ones count only after another
+    /// request of the candidate: a lost READ request has many responses.
     early: u16,
+    last_request: u32,
 }
 
 impl CandidateVotes {
+    const fn new(candidate: u32, votes: u32) -> Self {
+        Self { candidate, votes, early: 0, last_request: u32::MAX }
+    }
+
     /// True if the responses belong to another connection, which the capture may miss.
     pub(super) const fn is_refuted(&self) -> bool {
         self.early >= MIN_EARLY && self.early as u32 * EARLY_RATIO > self.votes
@@ -50,18 +56,23 @@ impl Ballot {
             return if own.is_refuted() { 0 } else { own.votes };
         }
         if votes.len() < MAX_PARTNERS {
-            votes.push(CandidateVotes { candidate, votes: 1, early: 0 });
+            votes.push(CandidateVotes::new(candidate, 1));
             return 1;
         }
         let Some(fewest) = votes.iter_mut().min_by_key(|own| own.votes) else { return 0 };
-        *fewest = CandidateVotes { candidate, votes: fewest.votes + 1, early: 0 };
+        *fewest = CandidateVotes::new(candidate, fewest.votes + 1);
         fewest.votes
     }
 
-    /// Notes a response that comes before the requests of those candidates for which `is_early` is true.
-    pub(super) fn note_early(&mut self, connection: u32, is_early: impl Fn(u32) -> bool) {
-        let votes = self.0.get_mut(connection as usize).into_iter().flatten();
-        votes.filter(|own| is_early(own.candidate)).for_each(|own| own.early = own.early.saturating_add(1));
+    /// Notes a response that comes before the request of some candidates: `last_request` is the PSN of
+    /// the last request that such a candidate has sent.
+    pub(super) fn note_early(&mut self, connection: u32, last_request: impl Fn(u32) -> Option<u32>) {
+        for own in self.0.get_mut(connection as usize).into_iter().flatten() {
+            if let Some(last) = last_request(own.candidate).filter(|last| *last != own.last_request) {
+                own.early = own.early.saturating_add(1);
+                own.last_request = last;
+            }
+        }
     }
 
     /// All candidates of a connection with their votes.
@@ -115,7 +126,8 @@ mod tests {
         let mut ballot = Ballot::default();
         for response in 0..8 {
             [5, 7].into_iter().for_each(|candidate| _ = ballot.vote(0, candidate));
-            ballot.note_early(0, |candidate| candidate == 5 && response % 4 == 0);
+            // Several responses after the same request count once.
+            (0..3).for_each(|_| ballot.note_early(0, |candidate| (candidate == 5).then_some(response / 4)));
             let expected = if response >= 4 { Some(7) } else { None };
             assert_eq!(ballot.partner(0), expected, "after response {response}");
         }

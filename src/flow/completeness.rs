@@ -69,7 +69,8 @@ impl Tracker {
             }
         }
         for (id, key) in (0..).zip(keys).take(self.health.len()) {
-            let responder = claims.get(&id).and_then(|claims| clear(claims.iter().copied())).map(|(responder, _)| responder);
+            let responder =
+                claims.get(&id).and_then(|claims| clear(claims.iter().copied())).map(|(responder, _)| responder);
             let responder =
                 responder.filter(|responder| self.clear_partner(*responder).is_some_and(|(partner, _)| partner == id));
             if !key.is_datagram() {

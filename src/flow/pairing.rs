@@ -106,8 +106,8 @@ impl ConnectionPairing {
         let waiting = &mut self.waiting[number as usize].1;
         let candidates = waiting.of(psn);
         self.ballot.note_early(connection, |candidate| {
-            let is_unsent = |last: u32| Psn::new(psn).since(Psn::new(last)) > 0;
-            !candidates.contains(&candidate) && last_sent(candidate).is_some_and(is_unsent)
+            let is_unsent = |last: &u32| Psn::new(psn).since(Psn::new(*last)) > 0;
+            if candidates.contains(&candidate) { None } else { last_sent(candidate).filter(is_unsent) }
         });
         let mut paired = None;
         for candidate in &candidates {

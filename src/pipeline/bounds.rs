@@ -312,9 +312,10 @@ mod tests {
         for (loaded, bin_ns) in [(1, 1), (2, 2), (3, 4), (4, 4)] {
             let mut sums: Vec<&mut Accumulator> = all.iter_mut().take(loaded).collect();
             bounds.level_roughly(&mut sums);
-            let cells = |sums: &mut &mut Accumulator| sums.cells(TimeSeriesKind::Traffic, CountPrecision::Exact);
-            assert_eq!(sums.iter_mut().map(cells).sum::<usize>(), loaded * CELLS_PER_ROW / bin_ns as usize);
             assert_eq!(bounds.bins_ns(), (bin_ns, 1));
+            let cells = |sums: &mut Accumulator| sums.cells(TimeSeriesKind::Traffic, CountPrecision::Exact);
+            let cells = all.iter_mut().take(loaded).map(cells);
+            assert_eq!(cells.sum::<usize>(), loaded * CELLS_PER_ROW / bin_ns as usize);
         }
     }
 
