@@ -155,6 +155,12 @@ fn analyze(config: &Config) -> Result<(), ConfigFault> {
             "the captures would be deleted on the sinks before they are analyzed there; remove delete_fetched, or set analyze.after = \"sbatch\"",
         );
     }
+    if config.analyze.after == AnalysisLocation::Sink && config.ssh.helper.is_some() {
+        return config_fault(
+            &["analyze", "after"],
+            "the helper on the sinks (ssh.helper) starts no analysis of a stored capture; set analyze.after = \"sbatch\", or capture.mode = \"profile\"",
+        );
+    }
     if config.analyze.after != AnalysisLocation::Sbatch && !config.analyze.sbatch.is_empty() {
         return config_fault(
             &["analyze", "sbatch"],

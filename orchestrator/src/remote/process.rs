@@ -270,7 +270,7 @@ fn text(path: &Path) -> String {
 
 /// Process id and start time from a line of `/proc/PID/stat`. The program name is in parentheses
 /// and may contain any character.
-fn parse_stat(line: &str) -> Option<(u32, u64)> {
+pub(super) fn parse_stat(line: &str) -> Option<(u32, u64)> {
     let pid = line.split(' ').next()?.parse().ok()?;
     let fields = line.rsplit_once(") ")?.1;
     Some((pid, fields.split(' ').nth(19)?.parse().ok()?))
