@@ -126,11 +126,25 @@ fn capture(config: &Config) -> Result<(), ConfigFault> {
             );
         }
     }
-    let room = config.capture.max_bytes;
+    if config.capture.ring_files.is_some() {
+        if config.capture.backend != CaptureBackend::Tcpdump || config.capture.mode != CaptureMode::Packets {
+            return config_fault(
+                &["capture", "ring_files"],
+                "only tcpdump writes into a ring of files; set capture.backend = \"tcpdump\" and capture.mode = \"packets\", or remove this key",
+            );
+        }
+        if config.capture.ring_file_megabytes().is_none_or(|megabytes| megabytes == 0) {
+            return config_fault(
+                &["capture", "ring_files"],
+                "the files of the ring have capture.max_bytes together, and each at least 1 000 000; set capture.max_bytes accordingly",
+            );
+        }
+    }
+    let room = config.capture.needed_bytes();
     if config.capture.disk_limit_bytes.is_some_and(|limit| room.is_none_or(|room| room > limit)) {
         return config_fault(
             &["capture", "disk_limit_bytes"],
-            "one capture alone could exceed it; set capture.max_bytes to at most this number",
+            "one capture alone could exceed it; set capture.max_bytes to at most this number, or to half of it with capture.ring_files",
         );
     }
     if config.collect.delete_fetched && !config.collect.fetch {

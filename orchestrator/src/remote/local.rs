@@ -23,11 +23,14 @@ pub struct LocalRunner {
 }
 
 impl LocalRunner {
-    /// A program with the environment of all programs of this runner.
-    fn command(&self, words: &[String]) -> Command {
-        let mut command = Command::new("/bin/sh");
+    /// A program with the environment of all programs of this runner. `timeout` ends it in time, also if
+    /// ibscope is killed meanwhile. Without the shell of [`script::RUN`](super::script::RUN): the ports of
+    /// a job take a thousand programs.
+    fn command(&self, argv: &[String], time_limit: Duration) -> Command {
+        let mut command = Command::new("/usr/bin/timeout");
         command
-            .args(words)
+            .args(["-k", &GRACE_S.to_string(), &seconds(time_limit)])
+            .args(argv)
             .env_clear()
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .env("PATH", PATH)
@@ -39,7 +42,7 @@ impl LocalRunner {
     }
 
     fn output(&self, argv: &[String], timeout: Duration) -> io::Result<CommandOutput> {
-        let mut child = self.command(&limited(argv, timeout)).spawn()?;
+        let mut child = self.command(argv, timeout).spawn()?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let read = thread::scope(|scope| {
             let stderr = thread::Builder::new().spawn_scoped(scope, || bounded(stderr))?;
@@ -58,12 +61,6 @@ impl LocalRunner {
         let status = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(255);
         Ok(CommandOutput { status, stdout: stdout?, stderr: stderr? })
     }
-}
-
-/// Arguments of a shell that runs a command under a time limit: [`script::RUN`].
-fn limited(argv: &[String], timeout: Duration) -> Vec<String> {
-    let own = ["-c", script::RUN, "sh"].map(str::to_owned).into_iter();
-    own.chain([seconds(timeout), GRACE_S.to_string()]).chain(argv.iter().cloned()).collect()
 }
 
 /// Reads to the end. Closes the pipe if the program prints too much, which ends the program.
@@ -124,7 +121,7 @@ impl Files for LocalRunner {
         sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<String, RemoteError> {
         let mut copy = || {
-            let mut child = self.command(&limited(&transfer_argv(part), timeouts.whole)).spawn()?;
+            let mut child = self.command(&transfer_argv(part), timeouts.whole).spawn()?;
             let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
             // If the sink fails, the end of the pipe ends the programs.
             let pumped = stdout.map_or(Ok(()), |mut stdout| pump(&mut stdout, sink));

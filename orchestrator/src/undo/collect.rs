@@ -40,6 +40,10 @@ pub(super) fn collect(
     let node = context.node(&step.node)?;
     // A second attempt may come long after the capture was stopped, and after a reboot of the node.
     sink::inspect(&node, &step.node, step.folder())?;
+    if let Some(files) = step.ring_files {
+        let timeout = context.remaining(MIN_HASH_TIMEOUT + hash_time(bytes))?;
+        RemoteNode { timeout, ..node }.join(&step.file, files).map_err(failure_text)?;
+    }
     if let Some(owner) = &context.config.capture.owner {
         let (file, log) = (step.file.to_string_lossy(), step.log.to_string_lossy());
         node.query(&["/bin/chown", "-h", "--", &owner.to_string(), &file, &log]).map_err(failure_text)?;
@@ -56,7 +60,7 @@ pub(super) fn delete_fetched(context: RunContext<'_>, step: &CaptureStep) -> Res
     if !context.config.collect.delete_fetched {
         return Ok(());
     }
-    delete(&context.node(&step.node)?, &[&step.file.to_string_lossy(), &step.log.to_string_lossy()])
+    delete(&context.node(&step.node)?, &step.files())
 }
 
 /// Deletes a useless capture and its log, unless the files may belong to somebody else.
@@ -64,7 +68,7 @@ pub(super) fn discard(context: RunContext<'_>, step: &CaptureStep, ended: &Captu
     if ended.exit_status.is_none() && ended.signal.is_none() && ended.bytes.is_none() {
         return Ok(());
     }
-    delete(&context.node(&step.node)?, &[&step.file.to_string_lossy(), &step.log.to_string_lossy()])
+    delete(&context.node(&step.node)?, &step.files())
 }
 
 fn fetch(

@@ -16,10 +16,11 @@ use crate::config::Config;
 use crate::context::{self, FailureText, RunContext};
 use crate::folder::{Folder, OwnerIds};
 use crate::journal::{
-    JobLock, Journal, JournalEntry, JournalError, RunPhase, RunRecord, State, StepProgress, StoredJournal, now_ns,
+    CaptureEnd, FetchedFile, JobLock, Journal, JournalEntry, JournalError, RunPhase, RunRecord, State, StepProgress,
+    StoredJournal, now_ns,
 };
 use crate::remote::{Files, parallel};
-use crate::step::{HostfileStep, MirrorStep, PlanStep};
+use crate::step::{CaptureStep, HostfileStep, MirrorStep, PlanStep};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -39,6 +40,11 @@ const HOSTFILE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Captures are stopped after this time even if a switch has not answered yet. Until then they
 /// receive what the switch still mirrors.
 const MIRROR_PATIENCE: Duration = Duration::from_secs(2);
+/// Captures are on their sinks, and the sweeper fetches them.
+const NOT_FETCHED: &str = "its captures are not fetched yet";
+/// Time limit for a hook that works on the job while captures are fetched. Then the next sweep records
+/// the captures.
+const JOB_PATIENCE: Duration = Duration::from_mins(10);
 /// Deadline of an undo without a hook that waits for it.
 const NO_DEADLINE: Duration = Duration::from_hours(24);
 
@@ -98,16 +104,41 @@ pub(crate) fn stored(
     runner: &dyn Files,
     captures_go: FetchTiming,
 ) -> Result<Option<UndoReport>, JournalError> {
-    let lock = match state.lock_job(stored.job_id, Instant::now()) {
+    let context = RunContext { config, runner, deadline: Instant::now() + NO_DEADLINE, command_log: None };
+    let Some(journal) = reopen(state, stored, Instant::now())? else { return Ok(None) };
+    if captures_go == FetchTiming::Later || !journal.record().has_started {
+        return Ok(Some(undo(context, state, journal, captures_go).0));
+    }
+    // A transfer may take hours. Meanwhile Slurm may start the job again, whose prolog needs the lock on
+    // the job.
+    let (undone, lock) = undo(context, state, journal, FetchTiming::Later);
+    drop(lock);
+    let Some(_transfer) = state.lock_transfer(&stored.path)? else { return Ok(Some(undone)) };
+    let Some(record) = state.journals()?.into_iter().find(|found| found.path == stored.path) else {
+        return Ok(Some(undone));
+    };
+    let fetched: Mutex<Vec<(usize, FetchedFile)>> = Mutex::default();
+    let left = fetch_all(context, &record.record?, |place, file| {
+        fetched.lock().unwrap_or_else(PoisonError::into_inner).push((place, file));
+    });
+    let Some(journal) = reopen(state, stored, Instant::now() + JOB_PATIENCE)? else { return Ok(Some(undone)) };
+    for (step, fetched) in fetched.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        journal.write(&JournalEntry::Fetched { at_ns: now_ns(), step, fetched })?;
+    }
+    Ok(Some(undo(context, state, journal, FetchTiming::Tried(left)).0))
+}
+
+/// Reopens a journal. `None` if another process works on the job until the deadline, or if the run is
+/// closed.
+fn reopen(state: &State, stored: &StoredJournal, deadline: Instant) -> Result<Option<Journal>, JournalError> {
+    let lock = match state.lock_job(stored.job_id, deadline) {
         Err(JournalError::Locked { .. }) => return Ok(None),
         lock => lock?,
     };
     if !stored.path.exists() {
         return Ok(None);
     }
-    let journal = state.reopen(&stored.path, lock)?;
-    let context = RunContext { config, runner, deadline: Instant::now() + NO_DEADLINE, command_log: None };
-    Ok(Some(undo(context, state, journal, captures_go).0))
+    state.reopen(&stored.path, lock).map(Some)
 }
 
 /// Undoes every run that is not running, or whose job has ended according to `has_ended`, unless
@@ -139,12 +170,14 @@ pub fn stale(
 }
 
 /// Time at which the captures of a started run are collected.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) enum FetchTiming {
     /// Together with the rest.
     Now,
     /// When the run is undone again; until then it is not closed.
     Later,
+    /// They were collected before, except for these reasons.
+    Tried(Vec<FailureText>),
 }
 
 /// Undoes a run. Returns the lock on its job.
@@ -160,12 +193,30 @@ pub(crate) fn undo(
     work.note(&JournalEntry::Undoing { at_ns: now_ns() });
     let mut left = work.undo_all();
     let is_restored = left.is_empty();
-    if captures_go == FetchTiming::Now || !work.record.has_started {
-        left.extend(work.collect());
-    } else {
-        left.push("its captures are not fetched yet".to_owned());
+    let mut is_fetching = false;
+    match captures_go {
+        FetchTiming::Later if work.record.has_started => {
+            is_fetching = is_restored;
+            left.push(NOT_FETCHED.to_owned());
+        }
+        FetchTiming::Tried(failures) if work.record.has_started => {
+            left.extend(failures);
+            left.extend(work.delete_fetched());
+        }
+        _ => match work.collect(state) {
+            Some(failures) => {
+                // The next attempt has no deadline, and shows whether there is another reason.
+                is_fetching = is_restored && !failures.is_empty() && Instant::now() >= context.deadline;
+                left.extend(failures);
+            }
+            None => {
+                is_fetching = is_restored;
+                left.push(NOT_FETCHED.to_owned());
+            }
+        },
     }
     let record = journal.record();
+    let expected = left.len();
     let manifest = match work.manifest(&record) {
         Ok(manifest) => manifest,
         Err(what) => {
@@ -174,10 +225,11 @@ pub(crate) fn undo(
         }
     };
     left.append(&mut work.journal_problems.lock().unwrap_or_else(PoisonError::into_inner));
+    is_fetching &= left.len() == expected;
     let closing = if left.is_empty() {
         JournalEntry::Closed { at_ns: now_ns(), manifest: manifest.clone() }
     } else {
-        JournalEntry::Left { at_ns: now_ns(), what: left.clone() }
+        JournalEntry::Left { at_ns: now_ns(), what: left.clone(), is_fetching }
     };
     let written = journal
         .write(&closing)
@@ -191,6 +243,7 @@ pub(crate) fn undo(
         unverified_ports: unverified_ports(&record),
         captures: captures(&record),
         manifest,
+        is_fetching,
     };
     (undone, journal.into_lock())
 }
@@ -359,39 +412,35 @@ impl RunUndo<'_> {
     }
 
     /// Collects the captures. Captures of a run that never started contain no traffic of the job,
-    /// and are deleted.
-    fn collect(&self) -> Vec<FailureText> {
+    /// and are deleted. `None` if another process collects them.
+    fn collect(&self, state: &State) -> Option<Vec<FailureText>> {
         let record = self.journal.record();
-        let places: Vec<usize> = (0..record.progress.len()).collect();
-        let owner = OnceLock::new();
-        let refused = parallel(&places, self.context.parallelism(), |&place| {
-            let (PlanStep::Capture(step), StepProgress::Undone(Some(ended))) =
-                (&record.plan.steps[place], &record.progress[place])
-            else {
-                return Ok(());
-            };
-            if !record.has_started {
-                return collect::discard(self.context, step, ended);
-            }
-            let Some(bytes) = ended.bytes else { return Ok(()) };
-            if !record.fetched.contains_key(&place) {
-                let owner = owner.get_or_init(|| self.context.owner()).clone()?;
-                let fetched = collect::collect(self.context, step, bytes, owner, || self.folder(owner))?;
-                self.note(&JournalEntry::Fetched { at_ns: now_ns(), step: place, fetched });
-            }
-            collect::delete_fetched(self.context, step)
+        if !record.has_started {
+            let captures: Vec<_> = ended_captures(&record).collect();
+            let discard = |&(_, step, ended): &(_, _, _)| collect::discard(self.context, step, ended).err();
+            let failures = parallel(&captures, self.context.parallelism(), discard);
+            return Some(failures.into_iter().flatten().collect());
+        }
+        let _transfer = match state.lock_transfer(self.journal.path()) {
+            Ok(lock) => lock?,
+            Err(error) => return Some(vec![error.to_string()]),
+        };
+        let mut failures = fetch_all(self.context, &record, |step, fetched| {
+            self.note(&JournalEntry::Fetched { at_ns: now_ns(), step, fetched });
         });
-        refused.into_iter().filter_map(Result::err).collect()
+        failures.extend(self.delete_fetched());
+        Some(failures)
     }
 
-    /// Opens the run's own folder for its manifest and captures.
-    fn folder(&self, owner: Option<OwnerIds>) -> Result<Folder, FailureText> {
-        let directory = &self.context.config.collect.directory;
-        let name = self.journal.plan().run_name();
-        let made = Folder::make(directory, 0o700).and_then(|all| all.inside(OsStr::new(&name), 0o700, owner));
-        made.map_err(|error| {
-            format!("{} cannot be used: {error}; check collect.directory", directory.join(&name).display())
-        })
+    /// Deletes the captures on the sinks that are at their final place, if the configuration requests it.
+    fn delete_fetched(&self) -> Vec<FailureText> {
+        let record = self.journal.record();
+        let fetched: Vec<&CaptureStep> = ended_captures(&record)
+            .filter_map(|(place, step, _)| record.fetched.contains_key(&place).then_some(step))
+            .collect();
+        let deleted =
+            parallel(&fetched, self.context.parallelism(), |step| collect::delete_fetched(self.context, step).err());
+        deleted.into_iter().flatten().collect()
     }
 
     /// Writes the manifest of a run that has captured something.
@@ -400,12 +449,51 @@ impl RunUndo<'_> {
             return Ok(None);
         }
         let owner = self.context.owner()?;
-        let folder = self.folder(owner)?;
+        let folder = run_folder(self.context, record, owner)?;
         let path = final_manifest::manifest(record).write(&folder, owner).map_err(|error| error.to_string())?;
         // This must be last: from now on the owner can change the folder.
         folder.set_owner(owner).map_err(|error| format!("{}: {error}", folder.path().display()))?;
         Ok(Some(path))
     }
+}
+
+/// Captures that were stopped, with their place in the plan.
+fn ended_captures(record: &RunRecord) -> impl Iterator<Item = (usize, &CaptureStep, &CaptureEnd)> {
+    let steps = record.plan.steps.iter().zip(&record.progress).enumerate();
+    steps.filter_map(|(place, both)| match both {
+        (PlanStep::Capture(step), StepProgress::Undone(Some(ended))) => Some((place, step, ended)),
+        _ => None,
+    })
+}
+
+/// Brings the captures of a run to their final place, and reports each. Returns the reasons of failures.
+fn fetch_all(
+    context: RunContext<'_>,
+    record: &RunRecord,
+    fetched: impl Fn(usize, FetchedFile) + Sync,
+) -> Vec<FailureText> {
+    let config = context.config.for_user(record.plan.job.user_id);
+    let context = RunContext { config: &config, ..context };
+    let owner = OnceLock::new();
+    let captures: Vec<_> = ended_captures(record).filter(|(place, ..)| !record.fetched.contains_key(place)).collect();
+    let failed = parallel(&captures, context.parallelism(), |&(place, step, ended)| {
+        let Some(bytes) = ended.bytes else { return Ok(()) };
+        let owner = owner.get_or_init(|| context.owner()).clone()?;
+        let file = collect::collect(context, step, bytes, owner, || run_folder(context, record, owner))?;
+        fetched(place, file);
+        Ok(())
+    });
+    failed.into_iter().filter_map(Result::err).collect()
+}
+
+/// Opens the run's own folder for its manifest and captures.
+fn run_folder(context: RunContext<'_>, record: &RunRecord, owner: Option<OwnerIds>) -> Result<Folder, FailureText> {
+    let directory = &context.config.collect.directory;
+    let name = record.plan.run_name();
+    let made = Folder::make(directory, 0o700).and_then(|all| all.inside(OsStr::new(&name), 0o700, owner));
+    made.map_err(|error| {
+        format!("{} cannot be used: {error}; check collect.directory", directory.join(&name).display())
+    })
 }
 
 /// Checks that a mirror without an entry in the journal is off, because a journal can lose its last

@@ -32,12 +32,13 @@ const REMOVE: &str = "remove";
 const CHOWN: &str = "chown";
 
 /// The other verbs, and the scripts that they run.
-const SCRIPTS: [(&str, &str); 9] = [
+const SCRIPTS: [(&str, &str); 10] = [
     ("cancel", script::CANCEL_LAUNCH),
     ("status", script::STATUS),
     ("signal", script::SIGNAL),
     ("find", script::FIND),
     ("hash", script::HASH),
+    ("join", script::JOIN),
     ("fetch", script::FETCH),
     ("folders", script::STAT_FOLDERS),
     ("make", script::MAKE_FOLDER),

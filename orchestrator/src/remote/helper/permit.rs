@@ -69,7 +69,7 @@ pub(super) fn permit(rules: &HelperRules, words: &[String]) -> Result<Permitted,
             }
         }
         ["find", "-e", path] => file(path)?,
-        ["hash", path, bytes] => file(path).and_then(|()| number(bytes))?,
+        ["hash" | "join", path, bytes] => file(path).and_then(|()| number(bytes))?,
         ["fetch", path, first, bytes] => file(path).and_then(|()| [first, bytes].into_iter().try_for_each(number))?,
         ["folders" | "make" | "list", folder] => {
             if Path::new(folder) != rules.directory {
@@ -190,11 +190,11 @@ fn is_capture(rules: &HelperRules, pid: &str, start: &str) -> Result<bool, Refus
     if found.is_none_or(|(_, ticks)| ticks.to_string() != start) {
         return Ok(false);
     }
-    let arguments = fs::read(at("cmdline")).unwrap_or_default();
-    // A zombie has no arguments.
-    if arguments.is_empty() {
+    // A zombie has ended. A process that executes a program has no arguments for a moment.
+    if String::from_utf8_lossy(&stat).rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with(['Z', 'X'])) {
         return Ok(false);
     }
+    let arguments = fs::read(at("cmdline")).unwrap_or_default();
     let arguments = String::from_utf8_lossy(&arguments);
     let words: Vec<&str> = arguments.trim_end_matches('\0').split('\0').collect();
     if is_capture_line(rules, &words) { Ok(true) } else { Err(Refusal::Process(pid.to_owned())) }
@@ -255,6 +255,7 @@ mod tests {
             "backend = \"ibdump\"\n[capture.ibdump]\nmax_burst_log2 = 17\nwriter_thread_bytes = 4000",
             "backend = \"ibdump\"\n[capture.ibdump]\nmemory_bytes = 4000",
             "backend = \"tcpdump\"",
+            "backend = \"tcpdump\"\nmax_bytes = 8_000_000\nring_files = 4",
             "backend = \"tcpdump\"\n[capture.tcpdump]\ninterface = \"eth0.7\"\nsnaplen = 256\nbuffer_kib = 9\nfilter = \"udp port 4791\"",
         ] {
             let config = config(more);
@@ -323,6 +324,7 @@ mod tests {
             &["status", "12", "34", CAPTURE, LOG],
             &["find", "-e", CAPTURE],
             &["hash", CAPTURE, "7"],
+            &["join", CAPTURE, "4"],
             &["fetch", CAPTURE, "1", "7"],
             &["folders", "/c"],
             &["make", "/c"],
