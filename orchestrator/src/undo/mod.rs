@@ -125,6 +125,10 @@ pub(crate) fn stored(
     for (step, fetched) in fetched.into_inner().unwrap_or_else(PoisonError::into_inner) {
         journal.write(&JournalEntry::Fetched { at_ns: now_ns(), step, fetched })?;
     }
+    if !undone.is_restored {
+        // This attempt has failed already. The next sweep continues.
+        return Ok(Some(undone));
+    }
     Ok(Some(undo(context, state, journal, FetchTiming::Tried(left)).0))
 }
 

@@ -38,8 +38,9 @@ fn commented_out_keys_of_the_sample_are_correct() {
     let uncommented: Vec<String> = EXAMPLE.lines().map(shown).collect();
     // Without one of two keys that exclude each other, and the sections of backends that the sample
     // does not use.
-    let all = uncommented.join("\n").replace("memory_bytes = 4_000_000_000", "");
-    let text = all.replace("ring_files = 8", "");
+    let whole = uncommented.join("\n").replace("memory_bytes = 4_000_000_000", "");
+    // Only tcpdump writes into a ring.
+    let text = whole.replace("ring_files = 8", "");
     let tcpdump = text.find("[capture.tcpdump]").unwrap();
     let collect = text.find("[collect]").unwrap();
     let mstreg = text.find("[mirror.mstreg]").unwrap();
@@ -67,7 +68,7 @@ fn commented_out_keys_of_the_sample_are_correct() {
         &other[burst.end..],
     ];
     let other = parse(&other.concat().replace("min_free_bytes", "ring_files = 8\nmin_free_bytes")).unwrap();
-    assert!(all.contains("ring_files = 8") && other.capture.ring_files == Some(8));
+    assert!(whole.contains("ring_files = 8") && other.capture.ring_files == Some(8));
     assert_eq!((other.mirror.mstreg.analyzers, other.mirror.mstreg.vl), (8, Some(0)));
     assert_eq!(other.capture.tcpdump.filter.as_deref(), Some("udp port 4791"));
 }
@@ -77,7 +78,7 @@ fn commented_out_keys_of_the_sample_are_correct() {
 fn a_ring_fits_into_its_limits() {
     let parsed = |capture: &str| {
         let text = format!(
-            "[ssh]\nkey = \"/k\"\nknown_hosts = \"/h\"\n[mirror]\nbackend = \"none\"\n[collect]\ndirectory = \"/r\"\n\
+            "[ssh]\nkey = \"/k\"\nknown_hosts = \"/h\"\n[mirror]\nbackend = \"none\"\n[collect]\ndirectory = \"/r\"\nfetch = true\n\
              [capture]\ndirectory = \"/c\"\nbackend = \"tcpdump\"\nring_files = 4\n{capture}"
         );
         parse(&text).map(|config| config.capture.ring_files)
