@@ -151,5 +151,5 @@ fn undo(config: &Config, job: &SlurmJob, log: &Log, deadline: Instant) -> HookOu
         undone.log(log);
         analysis::start_and_log(config, undone, &runner, log);
     }
-    if !undone.iter().any(UndoReport::has_failed) { HookOutcome::Succeeded } else { HookOutcome::Failed }
+    if undone.iter().any(UndoReport::has_failed) { HookOutcome::Failed } else { HookOutcome::Succeeded }
 }

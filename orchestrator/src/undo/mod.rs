@@ -9,24 +9,22 @@ mod collect;
 mod final_manifest;
 mod report;
 mod stop;
+mod unattended;
 
 pub use report::{StoppedCapture, UndoReport};
+pub(crate) use unattended::stored;
 
 use crate::config::Config;
 use crate::context::{self, FailureText, RunContext};
-use crate::folder::{Folder, OwnerIds};
-use crate::journal::{
-    CaptureEnd, FetchedFile, JobLock, Journal, JournalEntry, JournalError, RunPhase, RunRecord, State, StepProgress,
-    StoredJournal, now_ns,
-};
+use crate::folder::Folder;
+use crate::journal::{JobLock, Journal, JournalEntry, JournalError, RunPhase, RunRecord, State, StepProgress, now_ns};
 use crate::remote::{Files, parallel};
 use crate::step::{CaptureStep, HostfileStep, MirrorStep, PlanStep};
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,9 +40,6 @@ const HOSTFILE_TIMEOUT: Duration = Duration::from_secs(5);
 const MIRROR_PATIENCE: Duration = Duration::from_secs(2);
 /// Captures are on their sinks, and the sweeper fetches them.
 const NOT_FETCHED: &str = "its captures are not fetched yet";
-/// Time limit for a hook that works on the job while captures are fetched. Then the next sweep records
-/// the captures.
-const JOB_PATIENCE: Duration = Duration::from_mins(10);
 /// Deadline of an undo without a hook that waits for it.
 const NO_DEADLINE: Duration = Duration::from_hours(24);
 
@@ -93,56 +88,6 @@ fn job_until(
         all.push(undone);
     }
     unreadable.map_or(Ok(all), Err)
-}
-
-/// Undoes one run in a state folder without a deadline for hashing and fetching. `None` if another
-/// process works on its job, or if the run is closed.
-pub(crate) fn stored(
-    config: &Config,
-    state: &State,
-    stored: &StoredJournal,
-    runner: &dyn Files,
-    captures_go: FetchTiming,
-) -> Result<Option<UndoReport>, JournalError> {
-    let context = RunContext { config, runner, deadline: Instant::now() + NO_DEADLINE, command_log: None };
-    let Some(journal) = reopen(state, stored, Instant::now())? else { return Ok(None) };
-    if captures_go == FetchTiming::Later || !journal.record().has_started {
-        return Ok(Some(undo(context, state, journal, captures_go).0));
-    }
-    // A transfer may take hours. Meanwhile Slurm may start the job again, whose prolog needs the lock on
-    // the job.
-    let (undone, lock) = undo(context, state, journal, FetchTiming::Later);
-    drop(lock);
-    let Some(_transfer) = state.lock_transfer(&stored.path)? else { return Ok(Some(undone)) };
-    let Some(record) = state.journals()?.into_iter().find(|found| found.path == stored.path) else {
-        return Ok(Some(undone));
-    };
-    let fetched: Mutex<Vec<(usize, FetchedFile)>> = Mutex::default();
-    let left = fetch_all(context, &record.record?, |place, file| {
-        fetched.lock().unwrap_or_else(PoisonError::into_inner).push((place, file));
-    });
-    let Some(journal) = reopen(state, stored, Instant::now() + JOB_PATIENCE)? else { return Ok(Some(undone)) };
-    for (step, fetched) in fetched.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        journal.write(&JournalEntry::Fetched { at_ns: now_ns(), step, fetched })?;
-    }
-    if !undone.is_restored {
-        // This attempt has failed already. The next sweep continues.
-        return Ok(Some(undone));
-    }
-    Ok(Some(undo(context, state, journal, FetchTiming::Tried(left)).0))
-}
-
-/// Reopens a journal. `None` if another process works on the job until the deadline, or if the run is
-/// closed.
-fn reopen(state: &State, stored: &StoredJournal, deadline: Instant) -> Result<Option<Journal>, JournalError> {
-    let lock = match state.lock_job(stored.job_id, deadline) {
-        Err(JournalError::Locked { .. }) => return Ok(None),
-        lock => lock?,
-    };
-    if !stored.path.exists() {
-        return Ok(None);
-    }
-    state.reopen(&stored.path, lock).map(Some)
 }
 
 /// Undoes every run that is not running, or whose job has ended according to `has_ended`, unless
@@ -197,28 +142,8 @@ pub(crate) fn undo(
     work.note(&JournalEntry::Undoing { at_ns: now_ns() });
     let mut left = work.undo_all();
     let is_restored = left.is_empty();
-    let mut is_fetching = false;
-    match captures_go {
-        FetchTiming::Later if work.record.has_started => {
-            is_fetching = is_restored;
-            left.push(NOT_FETCHED.to_owned());
-        }
-        FetchTiming::Tried(failures) if work.record.has_started => {
-            left.extend(failures);
-            left.extend(work.delete_fetched());
-        }
-        _ => match work.collect(state) {
-            Some(failures) => {
-                // The next attempt has no deadline, and shows whether there is another reason.
-                is_fetching = is_restored && !failures.is_empty() && Instant::now() >= context.deadline;
-                left.extend(failures);
-            }
-            None => {
-                is_fetching = is_restored;
-                left.push(NOT_FETCHED.to_owned());
-            }
-        },
-    }
+    let (failures, mut is_fetching) = work.collect_at(captures_go, state, is_restored);
+    left.extend(failures);
     let record = journal.record();
     let expected = left.len();
     let manifest = match work.manifest(&record) {
@@ -415,12 +340,29 @@ impl RunUndo<'_> {
         Ok(())
     }
 
+    /// Collects the captures at this time. Returns what is left, and whether only transfers are, none of
+    /// which has failed.
+    fn collect_at(&self, time: FetchTiming, state: &State, is_restored: bool) -> (Vec<FailureText>, bool) {
+        let later = || (vec![NOT_FETCHED.to_owned()], is_restored);
+        match time {
+            FetchTiming::Later if self.record.has_started => later(),
+            FetchTiming::Tried(failures) if self.record.has_started => {
+                (failures.into_iter().chain(self.delete_fetched()).collect(), false)
+            }
+            _ => self.collect(state).map_or_else(later, |failures| {
+                // The next attempt has no deadline, and shows whether there is another reason.
+                let is_late = !failures.is_empty() && Instant::now() >= self.context.deadline;
+                (failures, is_restored && is_late)
+            }),
+        }
+    }
+
     /// Collects the captures. Captures of a run that never started contain no traffic of the job,
     /// and are deleted. `None` if another process collects them.
     fn collect(&self, state: &State) -> Option<Vec<FailureText>> {
         let record = self.journal.record();
         if !record.has_started {
-            let captures: Vec<_> = ended_captures(&record).collect();
+            let captures: Vec<_> = collect::ended_captures(&record).collect();
             let discard = |&(_, step, ended): &(_, _, _)| collect::discard(self.context, step, ended).err();
             let failures = parallel(&captures, self.context.parallelism(), discard);
             return Some(failures.into_iter().flatten().collect());
@@ -429,7 +371,7 @@ impl RunUndo<'_> {
             Ok(lock) => lock?,
             Err(error) => return Some(vec![error.to_string()]),
         };
-        let mut failures = fetch_all(self.context, &record, |step, fetched| {
+        let mut failures = collect::fetch_all(self.context, &record, |step, fetched| {
             self.note(&JournalEntry::Fetched { at_ns: now_ns(), step, fetched });
         });
         failures.extend(self.delete_fetched());
@@ -439,7 +381,7 @@ impl RunUndo<'_> {
     /// Deletes the captures on the sinks that are at their final place, if the configuration requests it.
     fn delete_fetched(&self) -> Vec<FailureText> {
         let record = self.journal.record();
-        let fetched: Vec<&CaptureStep> = ended_captures(&record)
+        let fetched: Vec<&CaptureStep> = collect::ended_captures(&record)
             .filter_map(|(place, step, _)| record.fetched.contains_key(&place).then_some(step))
             .collect();
         let deleted =
@@ -453,51 +395,12 @@ impl RunUndo<'_> {
             return Ok(None);
         }
         let owner = self.context.owner()?;
-        let folder = run_folder(self.context, record, owner)?;
+        let folder = collect::run_folder(self.context, record, owner)?;
         let path = final_manifest::manifest(record).write(&folder, owner).map_err(|error| error.to_string())?;
         // This must be last: from now on the owner can change the folder.
         folder.set_owner(owner).map_err(|error| format!("{}: {error}", folder.path().display()))?;
         Ok(Some(path))
     }
-}
-
-/// Captures that were stopped, with their place in the plan.
-fn ended_captures(record: &RunRecord) -> impl Iterator<Item = (usize, &CaptureStep, &CaptureEnd)> {
-    let steps = record.plan.steps.iter().zip(&record.progress).enumerate();
-    steps.filter_map(|(place, both)| match both {
-        (PlanStep::Capture(step), StepProgress::Undone(Some(ended))) => Some((place, step, ended)),
-        _ => None,
-    })
-}
-
-/// Brings the captures of a run to their final place, and reports each. Returns the reasons of failures.
-fn fetch_all(
-    context: RunContext<'_>,
-    record: &RunRecord,
-    fetched: impl Fn(usize, FetchedFile) + Sync,
-) -> Vec<FailureText> {
-    let config = context.config.for_user(record.plan.job.user_id);
-    let context = RunContext { config: &config, ..context };
-    let owner = OnceLock::new();
-    let captures: Vec<_> = ended_captures(record).filter(|(place, ..)| !record.fetched.contains_key(place)).collect();
-    let failed = parallel(&captures, context.parallelism(), |&(place, step, ended)| {
-        let Some(bytes) = ended.bytes else { return Ok(()) };
-        let owner = owner.get_or_init(|| context.owner()).clone()?;
-        let file = collect::collect(context, step, bytes, owner, || run_folder(context, record, owner))?;
-        fetched(place, file);
-        Ok(())
-    });
-    failed.into_iter().filter_map(Result::err).collect()
-}
-
-/// Opens the run's own folder for its manifest and captures.
-fn run_folder(context: RunContext<'_>, record: &RunRecord, owner: Option<OwnerIds>) -> Result<Folder, FailureText> {
-    let directory = &context.config.collect.directory;
-    let name = record.plan.run_name();
-    let made = Folder::make(directory, 0o700).and_then(|all| all.inside(OsStr::new(&name), 0o700, owner));
-    made.map_err(|error| {
-        format!("{} cannot be used: {error}; check collect.directory", directory.join(&name).display())
-    })
 }
 
 /// Checks that a mirror without an entry in the journal is off, because a journal can lose its last
