@@ -84,6 +84,33 @@ pub(crate) fn a_user_with_a_sudo_rule_captures_and_can_do_nothing_else() {
     clean(&lab);
     let left = fs::read_dir(lab.path().join("captures")).expect("captures").count();
     assert_eq!(left, 0, "files of captures that never started, or were fetched");
+    planted(&lab);
+}
+
+/// The user creates the folder of captures, after somebody removed it, with a link to a file of root: the
+/// helper reads nothing there.
+fn planted(lab: &HookLab) {
+    let captures = lab.path().join("captures");
+    fs::remove_dir(&captures).expect("an empty folder");
+    let name = captures.join("ibscope-7-20261101T000000Z-n1-ibsim0-1.log");
+    let (folder, name) = (captures.display().to_string(), name.display().to_string());
+    lab.container.succeeds(["install", "-d", "-o", USER, &folder]);
+    lab.container.succeeds(["ln", "-s", "/etc/shadow", &name]);
+    for words in [
+        &["status", "1", "2", &name, &name][..],
+        &["fetch", &name, "1", "9"],
+        &["chown", USER, &name],
+        &["list", &folder],
+    ] {
+        let request = serde_json::Value::from([&["5"], words].concat()).to_string();
+        let user = ["setpriv", "--reuid=ibscope", "--regid=ibscope", "--clear-groups", "sudo", "-n", "--"];
+        let ran = lab.container.run(user.iter().chain(&["/usr/local/bin/ibscope", "capture", "helper", &request]));
+        let printed = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(
+            ran.stdout.is_empty() && printed.contains("the folder of node.toml cannot be used"),
+            "{words:?}: {printed}"
+        );
+    }
 }
 
 /// What the user must not be able to do while captures run.

@@ -3,7 +3,8 @@
 //!
 //! The input is one argument, the request, which the user of the ssh login may choose freely. The
 //! [rules](HelperRules) on the sink name the folder and the programs of captures. The helper does
-//! nothing outside this folder, runs no other program, and signals no other process.
+//! nothing outside this folder, runs no other program, and signals no other process. It uses no files in a
+//! folder that another user can change, who could put links to other files there.
 
 mod permit;
 mod request;
@@ -143,7 +144,8 @@ pub fn run(request: &str, rules: &Path) -> Result<&'static str, HelperError> {
     if !limit_s.parse().is_ok_and(|limit_s: f64| limit_s > 0.0 && limit_s.is_finite()) {
         return Err(HelperError::Refused(Refusal::NoRequest));
     }
-    match permit::permit(&rules, words).map_err(HelperError::Refused)? {
+    let folder = Folder::open(&rules.directory).map(drop);
+    match permit::permit(&rules, folder, words).map_err(HelperError::Refused)? {
         Permitted::Answer(text) => Ok(text),
         Permitted::Command(argv) => {
             let own = ["-c", script::RUN, "sh", limit_s, &GRACE_S.to_string()];

@@ -5,8 +5,8 @@ use super::{CHOWN, HelperRules, LAUNCH, Permitted, REMOVE, SCRIPTS, capture_name
 use crate::config::Owner;
 use crate::name;
 use crate::remote::{process, script};
-use std::fs;
 use std::path::Path;
+use std::{fs, io};
 
 /// Reason for a refusal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,6 +23,9 @@ pub enum Refusal {
     /// The folder is not the one of the rules.
     #[error("{0:?} is not the folder of node.toml")]
     Directory(String),
+    /// The folder of the rules cannot be used.
+    #[error("the folder of node.toml cannot be used: {0}")]
+    Untrusted(String),
     /// The command line is not that of a capture.
     #[error("{0:?} does not belong into the command line of a capture with the programs of node.toml")]
     Word(String),
@@ -31,15 +34,30 @@ pub enum Refusal {
     Process(String),
 }
 
-/// The command for a request, or the reason why root does not run it.
-pub(super) fn permit(rules: &HelperRules, words: &[String]) -> Result<Permitted, Refusal> {
+/// The command for a request, or the reason why root does not run it. `folder` is the result of opening
+/// the folder of the rules.
+pub(super) fn permit(rules: &HelperRules, folder: io::Result<()>, words: &[String]) -> Result<Permitted, Refusal> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let permitted = permit_form(rules, &words)?;
+    let Err(error) = folder else { return Ok(permitted) };
+    // A user who creates the folder in this moment gains nothing: these requests read and change no files.
+    let is_missing = error.kind() == io::ErrorKind::NotFound;
+    match words[..] {
+        ["folders" | "make" | "find" | "signal", ..] | ["status", _, _, "", ""] => Ok(permitted),
+        ["cancel" | "list", ..] if is_missing => Ok(permitted),
+        ["status", pid, start, ..] if is_missing => permit_form(rules, &["status", pid, start, "", ""]),
+        [REMOVE, ..] if is_missing => Ok(Permitted::Answer("")),
+        _ => Err(Refusal::Untrusted(error.to_string())),
+    }
+}
+
+fn permit_form(rules: &HelperRules, words: &[&str]) -> Result<Permitted, Refusal> {
     let file = |path: &str| match capture_name(&rules.directory, path) {
         Some(_) => Ok(()),
         None => Err(Refusal::File(path.to_owned())),
     };
     let none_or_file = |path: &str| if path.is_empty() { Ok(()) } else { file(path) };
-    match words[..] {
+    match *words {
         [LAUNCH, log, path, max_bytes, max_s, ref argv @ ..] => {
             [log, path].into_iter().try_for_each(file)?;
             [max_bytes, max_s].into_iter().try_for_each(number)?;
@@ -229,7 +247,7 @@ mod tests {
     }
 
     fn asked(words: &[&str]) -> Result<Permitted, Refusal> {
-        permit(&rules(), &words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>())
+        permit(&rules(), Ok(()), &words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>())
     }
 
     fn config(more: &str) -> Config {
@@ -358,6 +376,40 @@ mod tests {
         ] {
             assert!(asked(words).is_err(), "{words:?}");
         }
+    }
+
+    /// No file is used in a folder that others can change. In a missing one there are no captures, but a
+    /// process may still run.
+    #[test]
+    fn folders_that_others_can_change_are_not_used() {
+        let [missing, untrusted] = [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied];
+        let status = &["status", "1", "2", CAPTURE, LOG][..];
+        let asked = |kind: io::ErrorKind, words: &[&str]| {
+            permit(&rules(), Err(kind.into()), &words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>())
+        };
+        for kind in [missing, untrusted] {
+            for words in [
+                &["hash", CAPTURE, "7"][..],
+                &["fetch", CAPTURE, "1", "7"],
+                &["join", CAPTURE, "4"],
+                &["chown", "7", LOG],
+            ] {
+                assert!(matches!(asked(kind, words), Err(Refusal::Untrusted(_))), "{words:?}");
+            }
+            let argv = capture::argv(&config("backend = \"ibdump\""), "mlx5_0", 1, Path::new(CAPTURE));
+            let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+            assert!(asked(kind, &[&["launch", LOG, CAPTURE, "0", "0"], &argv[..]].concat()).is_err());
+            for words in
+                [&["find", "-e", CAPTURE][..], &["folders", "/c"], &["make", "/c"], &["status", "1", "2", "", ""]]
+            {
+                assert!(asked(kind, words).is_ok(), "{words:?}");
+            }
+        }
+        assert!(asked(untrusted, status).is_err() && asked(untrusted, &["remove", LOG]).is_err());
+        assert!(asked(untrusted, &["list", "/c"]).is_err() && asked(untrusted, &["cancel", LOG]).is_err());
+        assert_eq!(asked(missing, status), asked(missing, &["status", "1", "2", "", ""]));
+        assert_eq!(asked(missing, &["remove", LOG]), Ok(Permitted::Answer("")));
+        assert!(asked(missing, &["list", "/c"]).is_ok() && asked(missing, &["cancel", LOG]).is_ok());
     }
 
     /// A process that is no capture is not signaled, and neither is one whose id was used again.
