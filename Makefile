@@ -29,7 +29,7 @@ METRICS_PACKAGES := prometheus
 BROWSER_PACKAGES := chromium chromium-driver python3-venv poppler-utils
 # libFuzzer is C++.
 FUZZ_PACKAGES := g++
-FABRIC_PACKAGES := ibsim-utils libumad2sim0 opensm infiniband-diags slurm-wlm libslurm-dev gcc libc6-dev munge openssh-server iproute2 tcpdump tcpreplay logrotate
+FABRIC_PACKAGES := ibsim-utils libumad2sim0 opensm infiniband-diags slurm-wlm libslurm-dev gcc libc6-dev munge openssh-server sudo iproute2 tcpdump tcpreplay logrotate
 ANSIBLE_PACKAGES := ansible-core
 # Installs the newest Debian into a folder, for its version of Slurm.
 NEWEST_DEBIAN_PACKAGES := debootstrap

@@ -58,7 +58,7 @@ fi
 check_site_files() {
 	for file in systemd/ibscope-sweep.service=lib/systemd/system systemd/ibscope-sweep.timer=lib/systemd/system \
 		tmpfiles/ibscope.conf=lib/tmpfiles.d logrotate/ibscope=share/ibscope/logrotate spank/ibscope.c=share/ibscope/spank \
-		grafana/ibscope.json=share/ibscope/grafana; do
+		grafana/ibscope.json=share/ibscope/grafana sudo/ibscope=share/ibscope/sudo sudo/node.toml=share/ibscope/sudo; do
 		from=packaging/${file%=*} to=$1/${file#*=}/$(basename "${file%=*}")
 		cmp "$from" "$to"
 		[ "$(stat -c %a "$to")" = 644 ] || { echo "$to: mode $(stat -c %a "$to")"; exit 1; }
@@ -66,6 +66,7 @@ check_site_files() {
 	diff -r packaging/ansible "$1/share/ibscope/ansible"
 }
 check_site_files "$work"
+if command -v visudo >/dev/null; then visudo -c -f packaging/sudo/ibscope; fi
 if [ -e /usr/include/slurm/spank.h ]; then
 	gcc -Wall -Wextra -Werror -shared -fPIC -o "$work/spank.so" "$share/ibscope/spank/ibscope.c" && echo "the SPANK plugin compiles"
 fi

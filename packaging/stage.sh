@@ -26,6 +26,8 @@ install -D -m 644 packaging/logrotate/ibscope "$share/ibscope/logrotate/ibscope"
 mkdir -p "$share/ibscope"
 cp -R packaging/ansible "$share/ibscope"
 install -D -m 644 packaging/spank/ibscope.c "$share/ibscope/spank/ibscope.c"
+install -D -m 644 packaging/sudo/ibscope "$share/ibscope/sudo/ibscope"
+install -D -m 644 packaging/sudo/node.toml "$share/ibscope/sudo/node.toml"
 install -D -m 644 packaging/tmpfiles/ibscope.conf "$root/lib/tmpfiles.d/ibscope.conf"
 packaging/sbom.sh "$program" >"$share/doc/ibscope/sbom.cdx.json"
 # Packages must not depend on the umask.

@@ -215,6 +215,7 @@ mod tests {
             unverified_ports: 0,
             captures: vec![capture],
             manifest,
+            is_fetching: false,
         }
     }
 

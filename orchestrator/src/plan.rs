@@ -213,6 +213,7 @@ fn capture(config: &Config, run: &str, sink: &NodePort) -> (PathBuf, CaptureStep
         log: at("log"),
         backend: config.capture.backend,
         limits: CaptureLimits::of(config),
+        ring_files: config.capture.ring_files,
         is_profile,
     };
     (file, step)

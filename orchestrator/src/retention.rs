@@ -89,7 +89,7 @@ pub(crate) fn make_room(context: RunContext<'_>, node: &str, folder: &Path) -> R
     let capture = &context.config.capture;
     let Some(limit_bytes) = capture.disk_limit_bytes else { return Ok(()) };
     let (_, left_bytes) = trim(context, node, folder)?;
-    let new_bytes = capture.max_bytes.unwrap_or(0);
+    let new_bytes = capture.needed_bytes().unwrap_or(0);
     if left_bytes.saturating_add(new_bytes) > limit_bytes {
         return Err(format!(
             "{node}: captures that are still in use have {left_bytes} bytes in {}, so a new one of {new_bytes} bytes \
@@ -110,7 +110,7 @@ fn trim(context: RunContext<'_>, node: &str, folder: &Path) -> Result<(Vec<Strin
     let runs = listed(&printed);
     // Read after the files: a run that began in between has none of them.
     let open = open_runs(context.config)?;
-    let most_bytes = capture.disk_limit_bytes.map(|limit| limit.saturating_sub(capture.max_bytes.unwrap_or(0)));
+    let most_bytes = capture.disk_limit_bytes.map(|limit| limit.saturating_sub(capture.needed_bytes().unwrap_or(0)));
     let limits = RetentionLimits { oldest: oldest(capture.keep_days), most_bytes };
     let (delete, left_bytes) = choose(&runs, &open, &limits);
     for (_, run) in &delete {

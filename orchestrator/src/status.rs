@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::folder::Folder;
-use crate::journal::{JournalError, RunPhase, State, StepProgress, StoredJournal};
+use crate::journal::{JournalError, RunPhase, RunRecord, State, StepProgress, StoredJournal, now_ns};
 use crate::remote::Runner;
 use crate::step::PlanStep;
 use serde::Serialize;
@@ -21,6 +21,8 @@ pub struct RunStatus {
     pub phase: Option<RunPhase>,
     /// True if a process works on the run at the moment.
     pub busy: bool,
+    /// True if only captures are left to be fetched, and their transfer goes on.
+    pub fetching: bool,
     /// Captures that run, or may run.
     pub captures: usize,
     /// Switch ports that are mirrored, or may be.
@@ -39,6 +41,7 @@ impl RunStatus {
             Some(RunPhase::Starting) if self.busy => "starting",
             Some(RunPhase::Starting) => "aborted",
             Some(RunPhase::Running) => "running",
+            Some(RunPhase::Undoing) if self.fetching => "fetching",
             Some(RunPhase::Undoing) if self.busy => "undoing",
             Some(RunPhase::Undoing) => "incomplete",
             Some(RunPhase::Closed) => "closed",
@@ -52,7 +55,7 @@ impl RunStatus {
 }
 
 /// States of [`RunStatus::state`] that open runs can have.
-const STATES: [&str; 6] = ["starting", "running", "undoing", "aborted", "incomplete", "unreadable"];
+const STATES: [&str; 7] = ["starting", "running", "undoing", "fetching", "aborted", "incomplete", "unreadable"];
 
 /// The runs as metrics in the text format of Prometheus. `swept_s` is the time of the last sweep,
 /// in seconds since the epoch.
@@ -112,6 +115,7 @@ fn run(state: &State, kept: StoredJournal) -> RunStatus {
         user: None,
         phase,
         busy,
+        fetching: kept.record.as_ref().is_ok_and(|record| is_fetching(state, &kept.path, record)),
         captures: 0,
         ports: 0,
         problems: Vec::new(),
@@ -136,6 +140,17 @@ fn run(state: &State, kept: StoredJournal) -> RunStatus {
     }
     run
 }
+
+/// True if a process fetches the captures of a run, or if the next sweep will: the last attempt was not
+/// long ago.
+fn is_fetching(state: &State, journal: &Path, record: &RunRecord) -> bool {
+    let since = u64::try_from(now_ns().saturating_sub(record.left_ns)).map_or(Duration::ZERO, Duration::from_nanos);
+    let is_locked = || matches!(state.lock_transfer(journal), Ok(None));
+    record.is_fetching && (since < NEXT_SWEEP || is_locked())
+}
+
+/// The next sweep follows within this time, unless the sweeper is off.
+const NEXT_SWEEP: Duration = Duration::from_mins(10);
 
 /// Time limit for Slurm's response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -189,6 +204,7 @@ mod tests {
             user: None,
             phase,
             busy,
+            fetching: false,
             captures: 1,
             ports,
             problems: Vec::new(),

@@ -1,7 +1,7 @@
 //! The steps of a plan, each with the commands or data to do it and to undo it. A step is written
 //! to the journal before it is done.
 
-use crate::capture::CaptureLimits;
+use crate::capture::{self, CaptureLimits};
 use crate::config::CaptureBackend;
 use crate::guid;
 use crate::text::printable;
@@ -127,12 +127,38 @@ pub struct CaptureStep {
     /// Limits at which the node stops the capture.
     #[serde(default, skip_serializing_if = "CaptureLimits::is_none")]
     pub limits: CaptureLimits,
+    /// Number of files of the ring that the program writes into: `file` with a number appended. They are
+    /// joined to `file` at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ring_files: Option<u32>,
     /// True if `file` is an archive with a partial profile, which is written at the end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_profile: bool,
 }
 
 impl CaptureStep {
+    /// Paths of the capture on the node: its file, and all that exist until it is complete.
+    pub(crate) fn packet_files(&self) -> Vec<String> {
+        let file = self.file.to_string_lossy();
+        let files = self.ring_files.unwrap_or(0);
+        // As tcpdump names them: all numbers have the same width.
+        let width = files.saturating_sub(1).to_string().len();
+        let mut paths = vec![file.clone().into_owned()];
+        paths.extend((0..files).map(|number| format!("{file}{number:0width$}")));
+        paths.extend(self.ring_files.map(|_| format!("{file}.join")));
+        paths
+    }
+
+    /// All paths of the capture and its log on the node.
+    pub(crate) fn files(&self) -> Vec<String> {
+        self.packet_files().into_iter().chain([self.log.to_string_lossy().into_owned()]).collect()
+    }
+
+    /// Folder of a relay, which a relay that was killed leaves; `None` if packets are stored.
+    pub(crate) fn relay_folder(&self) -> Option<PathBuf> {
+        self.is_profile.then(|| capture::relay_folder(&self.file))
+    }
+
     /// Folder of the capture and its log on the node.
     pub(crate) fn folder(&self) -> &Path {
         self.file.parent().unwrap_or(Path::new("/"))

@@ -77,7 +77,7 @@ impl SweptRun {
     /// True if the run should be undone but is not.
     pub fn is_left(&self) -> bool {
         match &self.outcome {
-            SweepOutcome::Undone(report) => !report.left.is_empty(),
+            SweepOutcome::Undone(report) => report.has_failed(),
             SweepOutcome::InUse | SweepOutcome::Busy | SweepOutcome::UndoneByOtherVersion { .. } => false,
             SweepOutcome::Waiting { .. } | SweepOutcome::Failed { .. } => true,
         }
@@ -166,7 +166,7 @@ fn sweep_run(
     if next_s > 0 {
         return SweepOutcome::Waiting { left: record.left.clone(), next_s };
     }
-    let mut outcome = undo_with(config, state, stored, captures_go);
+    let mut outcome = undo_with(config, state, stored, captures_go.clone());
     let differs = |other: &&Config| other.source.text != config.source.text;
     if is_incomplete(&outcome)
         && let Some(other) = current.filter(differs)
@@ -178,7 +178,7 @@ fn sweep_run(
 
 fn is_incomplete(outcome: &SweepOutcome) -> bool {
     match outcome {
-        SweepOutcome::Undone(report) => !report.left.is_empty(),
+        SweepOutcome::Undone(report) => report.has_failed(),
         SweepOutcome::Failed { .. } => true,
         _ => false,
     }
@@ -322,7 +322,7 @@ mod tests {
         let mut record = RunRecord::opened(opened).unwrap();
         assert_eq!(pause_left(&record, 0), Duration::ZERO, "nothing was tried yet");
         for expected_s in [0, 0, 30, 60, 120, 240, 480, 960, 1800, 1800] {
-            record.apply(&JournalEntry::Left { at_ns: 100 * second_ns, what: Vec::new() });
+            record.apply(&JournalEntry::Left { at_ns: 100 * second_ns, what: Vec::new(), is_fetching: false });
             assert_eq!(pause_left(&record, 100 * second_ns), Duration::from_secs(expected_s));
             assert_eq!(pause_left(&record, (100 + expected_s as i64) * second_ns), Duration::ZERO);
             assert_eq!(pause_left(&record, 99 * second_ns), Duration::ZERO, "the clock was set back");

@@ -110,7 +110,7 @@ pub(super) fn run_until(args: &AnalyzeArgs, stop: Option<&StopSignal>) -> anyhow
         (profile, _) => profile?,
     };
     let known = ManifestFile::read(args.reading.manifest.as_deref())?;
-    profile.notes.extend(known.iter().flat_map(ManifestFile::notes_on_missing_packets));
+    known.iter().for_each(|manifest| manifest.note_missing_packets(&mut profile));
     let is_cut = profile.inputs.iter().any(|input| input.interrupted);
     if let Some(writer) = writer {
         writer.finish(&profile)?;

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use ibscope_orchestrator::analysis::start_analysis;
 use ibscope_orchestrator::config::Config;
 use ibscope_orchestrator::job::{MAX_NODES, SlurmJob};
-use ibscope_orchestrator::remote::SshRunner;
+use ibscope_orchestrator::remote::{SshRunner, helper};
 use ibscope_orchestrator::selftest::{self, CheckResult};
 use ibscope_orchestrator::session;
 use ibscope_orchestrator::status::{self, RunStatus};
@@ -17,7 +17,7 @@ use ibscope_orchestrator::undo::{self, UndoReport};
 use ibscope_parsers::tools::hostlist;
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -68,6 +68,9 @@ pub(super) enum CaptureCommand {
     /// captures)
     #[command(hide = true)]
     Relay(super::relay::RelayArgs),
+    /// Do one of the fixed actions on a sink that need root (internal: called with sudo)
+    #[command(hide = true)]
+    Helper(HelperArgs),
     /// Check everything that a capture needs: configuration, ssh, programs, folders, fabric
     #[command(after_long_help = "Examples:
   ibscope capture selftest
@@ -152,6 +155,13 @@ pub(super) struct SelftestArgs {
     nodelist: Option<String>,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct HelperArgs {
+    /// The action and its arguments
+    #[arg(value_name = "REQUEST", allow_hyphen_values = true)]
+    request: String,
+}
+
 pub(super) fn run(command: &CaptureCommand) -> anyhow::Result<ExitCode> {
     match command {
         CaptureCommand::Plan(args) => plan(args),
@@ -164,6 +174,11 @@ pub(super) fn run(command: &CaptureCommand) -> anyhow::Result<ExitCode> {
             None => stale(&args.site),
         },
         CaptureCommand::Relay(args) => super::relay::run(args),
+        CaptureCommand::Helper(args) => {
+            let answer = helper::run(&args.request, Path::new(helper::RULES))?;
+            output::results(|out| out.write_all(answer.as_bytes()))?;
+            Ok(ExitCode::SUCCESS)
+        }
         CaptureCommand::Selftest(args) => selftest(args),
     }
 }

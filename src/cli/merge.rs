@@ -97,7 +97,7 @@ pub(super) fn run_with(args: &MergeArgs, notes: &[String], again: &str) -> anyho
         merged => merged?,
     };
     profile.notes.extend(notes.iter().cloned());
-    profile.notes.extend(known.iter().flat_map(ManifestFile::notes_on_missing_packets));
+    known.iter().for_each(|manifest| manifest.note_missing_packets(&mut profile));
     writer.finish(&profile)?;
     let style = output::style(args.color);
     let summary = summary_with_findings(&profile, &style, std::slice::from_ref(&args.output));

@@ -12,7 +12,8 @@ pub(super) fn undone_text(undone: &UndoReport) -> String {
         let counted = capture.ended.as_ref().and_then(|ended| ended.counted);
         let packets =
             counted.map_or("an unknown number of packets".to_owned(), |counted| count_of(counted.packets, "packet"));
-        _ = writeln!(text, "job {job}: {}: {packets} in {}", capture.node, file.display());
+        let part = capture.part_text();
+        _ = writeln!(text, "job {job}: {}: {part}{packets} in {}", capture.node, file.display());
         for remark in capture.ended.iter().flat_map(|ended| &ended.remarks) {
             _ = writeln!(text, "job {job}: {}: {remark}", capture.node);
         }

@@ -4,7 +4,7 @@
 use crate::analysis::{by_rank, check_run, files};
 use crate::cases::{LONGEST, hook, lab, starts};
 use crate::container::until;
-use crate::jobs::{clean, expected, manifest_of, only_folder};
+use crate::jobs::{clean, expected, folder_of, manifest_of, only_folder};
 use crate::lab::{HookLab, NODES};
 use crate::site::SiteConfig;
 use crate::switch::SwitchFault;
@@ -143,6 +143,58 @@ pub(crate) fn tcpdump_captures_roce() {
     let truth: Vec<&str> = truth.lines().skip(1).collect();
     assert_eq!(by_rank(&profile), truth);
     a_capture_ends_at_its_size(&lab, &frames);
+    a_ring_keeps_the_newest_packets(&lab, &frames);
+}
+
+/// A ring of two files keeps the newest packets of a long job, and neither manifest nor profile calls the
+/// capture complete.
+fn a_ring_keeps_the_newest_packets(lab: &HookLab, frames: &str) {
+    lab.configure(SiteConfig {
+        backend: "none",
+        program: "tcpdump",
+        capture: "max_bytes = 2_000_000\nring_files = 2\n[capture.tcpdump]\ninterface = \"ve0\"\nbuffer_kib = 65536\n\
+                  filter = \"udp port 4791\"",
+        ..SiteConfig::PLAIN
+    });
+    let frames_bytes = fs::metadata(frames).expect("frames").len();
+    assert!(frames_bytes > 3_000_000);
+    assert_eq!(lab.hook("prolog", 722, "n001").code, 0);
+    lab.container.succeeds(["tcpreplay", "--quiet", "--pps=2000", "--intf1=ve1", frames]);
+    assert_eq!(lab.hook("epilog", 722, "n001").code, 0);
+    clean(lab);
+    let run = folder_of(lab, 722);
+    let manifest = manifest_of(lab, 722);
+    let capture = &manifest["captures"][0];
+    assert_eq!(capture["ended"]["ring"], serde_json::json!({"files": 2, "is_full": true}), "{manifest}");
+    // tcpdump itself reads the joined file: its packets are the last ones that were sent.
+    let file = run.join(capture["file"].as_str().expect("file")).display().to_string();
+    let read = |file: &str, more: &[&str]| lab.container.succeeds([&["tcpdump", "-nn", "-r", file], more].concat());
+    let times = read(&file, &["-tt"]);
+    let times: Vec<&str> = times.lines().map(|line| line.split(' ').next().expect("a time")).collect();
+    assert!(times.is_sorted());
+    let packets = read(&file, &["-t", "-x"]);
+    let sent = read(frames, &["-t", "-x", "udp port 4791"]);
+    // At least one file is full.
+    assert!(sent.ends_with(&packets) && packets.len() > sent.len() / 5, "{} of {}", packets.len(), sent.len());
+    let counted = capture["ended"]["counted"]["packets"].as_u64().expect("a count");
+    let missing = counted - times.len() as u64;
+    assert!(missing > 0 && capture["bytes"].as_u64().expect("bytes") < 2_100_000, "{manifest}");
+    assert_eq!(fs::read_dir(lab.path().join("captures")).expect("captures").count(), 0);
+    let profile = lab.path().join("ring.ibp");
+    let path = run.join("manifest.json").display().to_string();
+    tools::result(&["analyze", "--manifest", &path, "-o", profile.to_str().expect("path")], &files(&run));
+    let profile = fs::read_to_string(profile.join("profile.json")).expect("profile");
+    let profile: serde_json::Value = serde_json::from_str(&profile).expect("json");
+    let note = format!(
+        "n001: the capture kept its newest 2 files (capture.ring_files): {missing} earlier packets are missing"
+    );
+    // Digits are grouped by spaces.
+    let plain = |text: &str| text.split_whitespace().collect::<String>();
+    let has_note = |list: &serde_json::Value| {
+        list.as_array().expect("a list").iter().any(|text| plain(text.as_str().expect("text")) == plain(&note))
+    };
+    assert!(has_note(&profile["notes"]) && has_note(&profile["trust"]["reasons"]), "{profile}");
+    assert_ne!(profile["trust"]["verdict"], "complete");
 }
 
 /// A capture ends soon after its file has the size of `capture.max_bytes`, and the manifest says so.

@@ -68,7 +68,7 @@ fn is_hook_killed(lab: &HookLab) -> bool {
 }
 
 /// Runs a prolog that the switch kills.
-fn killed(lab: &HookLab, job: u32) -> String {
+pub(crate) fn killed(lab: &HookLab, job: u32) -> String {
     let before = lab.log_text().len();
     let status = begun(lab, job).wait().expect("a hook");
     assert!(!status.success(), "{status}");

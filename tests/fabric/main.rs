@@ -45,6 +45,7 @@ mod slurm_failures;
 mod spank;
 mod standin;
 mod start_failures;
+mod sudo;
 mod sweeper;
 mod switch;
 // The suite uses parts of this module that these tests do not use.
@@ -61,7 +62,7 @@ use std::process::ExitCode;
 
 type Test = fn();
 
-const TESTS: [(&str, Test); 39] = [
+const TESTS: [(&str, Test); 40] = [
     ("the_parts_of_the_lab_work", the_parts_of_the_lab_work),
     ("a_job_is_captured_from_its_prolog_to_its_analysis", || {
         jobs::a_job_is_captured_from_its_prolog_to_its_analysis(LabSetting::ROOT);
@@ -117,6 +118,10 @@ const TESTS: [(&str, Test); 39] = [
     ),
     ("six_steps_lead_to_the_first_captured_job", first_steps::six_steps_lead_to_the_first_captured_job),
     ("an_option_of_sbatch_requests_a_capture", || spank::an_option_of_sbatch_requests_a_capture(LabSetting::ROOT)),
+    (
+        "a_user_with_a_sudo_rule_captures_and_can_do_nothing_else",
+        sudo::a_user_with_a_sudo_rule_captures_and_can_do_nothing_else,
+    ),
     ("sinks_keep_profiles_only", profile_only::sinks_keep_profiles_only),
     ("faults_at_some_steps_leave_nothing", fault_matrix::faults_at_some_steps_leave_nothing),
     ("the_documents_count_all_faults", fault_matrix::the_documents_count_all_faults),
@@ -151,7 +156,7 @@ const LONGEST: [(&str, Test); 14] = [
 ];
 
 /// Programs that the lab needs, and that `make deps` installs.
-const PROGRAMS: [&str; 13] = [
+const PROGRAMS: [&str; 14] = [
     "/usr/bin/ibsim",
     "/usr/sbin/opensm",
     "/usr/sbin/ibnetdiscover",
@@ -162,6 +167,7 @@ const PROGRAMS: [&str; 13] = [
     "/usr/bin/sbatch",
     "/usr/sbin/munged",
     "/usr/sbin/sshd",
+    "/usr/bin/sudo",
     "/usr/bin/tcpdump",
     "/usr/bin/tcpreplay",
     "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so",

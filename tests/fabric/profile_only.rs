@@ -107,6 +107,11 @@ pub(crate) fn sinks_keep_profiles_only() {
         assert!(log_text.contains(said), "{killed}: {log_text}");
         clean(&lab);
         check_no_packets(&lab.path().join("captures"));
+        let names =
+            fs::read_dir(lab.path().join("captures")).expect("captures").map(|entry| entry.expect("entry").path());
+        let left: Vec<_> =
+            names.filter(|path| path.extension().is_some_and(|extension| extension == "relay")).collect();
+        assert!(left.is_empty(), "the folder of a relay that was killed stays: {left:?}");
     }
 }
 

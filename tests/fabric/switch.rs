@@ -232,7 +232,8 @@ fn kill_callers() {
     while let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) {
         let (name, rest) = stat.split_once(')').expect("a name");
         let parent = rest.split_whitespace().nth(1).expect("a parent").to_owned();
-        if name.ends_with("(ibscope") {
+        // A copy of the program is called `.ibscope`.
+        if name.ends_with("ibscope") {
             callers.push(pid);
         }
         pid = parent;

@@ -8,7 +8,7 @@ pub use crate::config::CaptureBackend;
 
 use crate::config::{Config, ProfileOptions};
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Counts that a capture program prints when it ends.
@@ -44,7 +44,9 @@ impl CaptureLimits {
 
     /// The limits of the configuration.
     pub(crate) fn of(config: &Config) -> Self {
-        Self { max_bytes: config.capture.max_bytes, max_s: config.capture.max_s }
+        // A ring never exceeds its size.
+        let max_bytes = config.capture.max_bytes.filter(|_| config.capture.ring_files.is_none());
+        Self { max_bytes, max_s: config.capture.max_s }
     }
 }
 
@@ -72,6 +74,16 @@ impl ProfileCounts {
     pub(crate) fn of_log(log: &str) -> Option<Self> {
         serde_json::from_str(log.lines().rev().find_map(|line| line.strip_prefix(Self::PREFIX))?).ok()
     }
+}
+
+/// The ring of files of a capture, which are joined at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CaptureRing {
+    /// Number of files that the ring can have.
+    pub files: u32,
+    /// True if the ring had all its files at the end: earlier packets may have been overwritten.
+    pub is_full: bool,
 }
 
 /// A limit that ended a capture.
@@ -147,8 +159,7 @@ impl CaptureBackend {
 /// profile is written to an archive.
 pub(crate) fn profile_argv(config: &Config, adapter: &str, port: u8, archive: &Path) -> Vec<String> {
     let ProfileOptions { memory_bytes, cpus, queue_bytes } = config.capture.profile;
-    // In a folder that the relay creates and removes.
-    let packets = archive.with_extension("").with_extension("relay").join("packets");
+    let packets = relay_folder(archive).join("packets");
     let mut words = vec![text(&config.tools.ibscope)];
     words.extend(["capture", "relay", "--packets"].map(str::to_owned));
     words.extend([text(&packets), "--profile".to_owned(), text(archive)]);
@@ -158,6 +169,11 @@ pub(crate) fn profile_argv(config: &Config, adapter: &str, port: u8, archive: &P
     words.push("--".to_owned());
     words.extend(argv(config, adapter, port, &packets));
     words
+}
+
+/// Folder that the relay of a profile creates and removes.
+pub(crate) fn relay_folder(archive: &Path) -> PathBuf {
+    archive.with_extension("").with_extension("relay")
 }
 
 /// Command line that captures one port of an adapter into a file.

@@ -16,6 +16,8 @@ pub(crate) fn argv(config: &Config, adapter: &str, file: &Path) -> Vec<String> {
     argv.extend(["-w".to_owned(), super::text(file)]);
     argv.extend(super::option("-s", *snaplen));
     argv.extend(super::option("-B", *buffer_kib));
+    argv.extend(super::option("-C", config.capture.ring_file_megabytes()));
+    argv.extend(super::option("-W", config.capture.ring_files));
     argv.extend(filter.clone());
     argv
 }

@@ -66,6 +66,10 @@ pub struct CaptureConfig {
     /// A capture ends when its file has this many bytes.
     #[serde(default, deserialize_with = "value::some_limit")]
     pub max_bytes: Option<u64>,
+    /// Keep this many of the newest files of a capture, which have `max_bytes` together, instead of
+    /// ending the capture at `max_bytes`.
+    #[serde(default, deserialize_with = "value::some_ring")]
+    pub ring_files: Option<u32>,
     /// A capture ends after this many seconds.
     #[serde(default, deserialize_with = "value::some_limit")]
     pub max_s: Option<u64>,
@@ -91,6 +95,21 @@ pub struct CaptureConfig {
     /// Options for `backend = "tcpdump"`.
     #[serde(default)]
     pub tcpdump: Tcpdump,
+}
+
+impl CaptureConfig {
+    /// Bytes on a sink that one capture may need: the files of a ring are joined at the end, and stay
+    /// until then.
+    pub(crate) fn needed_bytes(&self) -> Option<u64> {
+        let copies = if self.ring_files.is_some() { 2 } else { 1 };
+        self.max_bytes.map(|bytes| bytes.saturating_mul(copies))
+    }
+
+    /// Bytes of each file of a ring, in the unit of tcpdump.
+    pub(crate) fn ring_file_megabytes(&self) -> Option<u64> {
+        let files = u64::from(self.ring_files?);
+        Some(self.max_bytes? / files / 1_000_000)
+    }
 }
 
 /// Options of ibdump.

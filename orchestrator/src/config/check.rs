@@ -126,11 +126,25 @@ fn capture(config: &Config) -> Result<(), ConfigFault> {
             );
         }
     }
-    let room = config.capture.max_bytes;
+    if config.capture.ring_files.is_some() {
+        if config.capture.backend != CaptureBackend::Tcpdump || config.capture.mode != CaptureMode::Packets {
+            return config_fault(
+                &["capture", "ring_files"],
+                "only tcpdump writes into a ring of files; set capture.backend = \"tcpdump\" and capture.mode = \"packets\", or remove this key",
+            );
+        }
+        if config.capture.ring_file_megabytes().is_none_or(|megabytes| megabytes == 0) {
+            return config_fault(
+                &["capture", "ring_files"],
+                "the files of the ring have capture.max_bytes together, and each at least 1 000 000; set capture.max_bytes accordingly",
+            );
+        }
+    }
+    let room = config.capture.needed_bytes();
     if config.capture.disk_limit_bytes.is_some_and(|limit| room.is_none_or(|room| room > limit)) {
         return config_fault(
             &["capture", "disk_limit_bytes"],
-            "one capture alone could exceed it; set capture.max_bytes to at most this number",
+            "one capture alone could exceed it; set capture.max_bytes to at most this number, or to half of it with capture.ring_files",
         );
     }
     if config.collect.delete_fetched && !config.collect.fetch {
@@ -153,6 +167,12 @@ fn analyze(config: &Config) -> Result<(), ConfigFault> {
         return config_fault(
             &["collect", "delete_fetched"],
             "the captures would be deleted on the sinks before they are analyzed there; remove delete_fetched, or set analyze.after = \"sbatch\"",
+        );
+    }
+    if config.analyze.after == AnalysisLocation::Sink && config.ssh.helper.is_some() {
+        return config_fault(
+            &["analyze", "after"],
+            "the helper on the sinks (ssh.helper) starts no analysis of a stored capture; set analyze.after = \"sbatch\", or capture.mode = \"profile\"",
         );
     }
     if config.analyze.after != AnalysisLocation::Sbatch && !config.analyze.sbatch.is_empty() {

@@ -19,6 +19,10 @@ pub struct SshConfig {
     /// Socket of an agent that holds the private key, which may then have a passphrase.
     #[serde(default, deserialize_with = "value::some_path")]
     pub agent: Option<PathBuf>,
+    /// ibscope on the sinks, which a user without root's rights calls with sudo for the commands that
+    /// need these rights.
+    #[serde(default, deserialize_with = "value::some_path")]
+    pub helper: Option<PathBuf>,
     /// Port of the ssh daemons.
     #[serde(default = "default::port", deserialize_with = "value::port")]
     pub port: u16,

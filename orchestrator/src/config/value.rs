@@ -223,6 +223,14 @@ pub(super) fn some_burst<'de, D: Deserializer<'de>>(deserializer: D) -> Result<O
     .map(Some)
 }
 
+pub(super) fn some_ring<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    checked(deserializer, |files: &u32| match files {
+        2..=100 => Ok(()),
+        _ => Err(format!("a ring of {files} files; expected 2 to 100")),
+    })
+    .map(Some)
+}
+
 pub(super) fn some_filter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     checked(deserializer, |filter: &String| {
         let blank = filter.trim().is_empty();

@@ -13,7 +13,7 @@ use crate::session;
 use crate::status;
 use crate::sweep;
 use crate::text::plural;
-use crate::undo;
+use crate::undo::{self, UndoReport};
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 
@@ -151,5 +151,5 @@ fn undo(config: &Config, job: &SlurmJob, log: &Log, deadline: Instant) -> HookOu
         undone.log(log);
         analysis::start_and_log(config, undone, &runner, log);
     }
-    if undone.iter().all(|undone| undone.left.is_empty()) { HookOutcome::Succeeded } else { HookOutcome::Failed }
+    if undone.iter().any(UndoReport::has_failed) { HookOutcome::Failed } else { HookOutcome::Succeeded }
 }

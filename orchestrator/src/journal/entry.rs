@@ -1,6 +1,6 @@
 //! The entries of a journal, and the state of a run that results from them.
 
-use crate::capture::{CaptureLimit, PacketCounts, ProfileCounts};
+use crate::capture::{CaptureLimit, CaptureRing, PacketCounts, ProfileCounts};
 use crate::manifest::{ClockExchange, CommandRun};
 use crate::plan::CapturePlan;
 use crate::remote::process::{RemoteProcess, Signal};
@@ -46,6 +46,9 @@ pub struct CaptureEnd {
     /// Limit at which the capture was stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<CaptureLimit>,
+    /// Ring of files of the capture.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ring: Option<CaptureRing>,
     /// Counts of an analysis that ran beside the capture.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileCounts>,
@@ -171,6 +174,9 @@ pub enum JournalEntry {
         at_ns: i64,
         /// Remaining work, one sentence for each item.
         what: Vec<String>,
+        /// True if only captures are left to be fetched, and no transfer has failed.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_fetching: bool,
     },
     /// Last entry: no work is left.
     Closed {
@@ -246,7 +252,9 @@ pub struct RunRecord {
     pub commands: Vec<CommandRun>,
     /// Work that the last attempt to undo the run left, one sentence for each item.
     pub left: Vec<String>,
-    /// Number of attempts to undo the run that left work.
+    /// True if only captures are left to be fetched, and no transfer has failed.
+    pub is_fetching: bool,
+    /// Number of attempts to undo the run that left other work.
     pub attempts: u32,
     /// Time at which the last of these attempts ended, in nanoseconds since the epoch.
     pub left_ns: i64,
@@ -276,6 +284,7 @@ impl RunRecord {
             clocks: BTreeMap::new(),
             commands: Vec::new(),
             left: Vec::new(),
+            is_fetching: false,
             attempts: 0,
             left_ns: at_ns,
             manifest: None,
@@ -326,9 +335,10 @@ impl RunRecord {
                 self.set_phase(RunPhase::Running)
             }
             JournalEntry::Undoing { .. } => self.set_phase(RunPhase::Undoing),
-            JournalEntry::Left { at_ns, what } => {
+            JournalEntry::Left { at_ns, what, is_fetching } => {
                 self.left.clone_from(what);
-                self.attempts += 1;
+                self.is_fetching = *is_fetching;
+                self.attempts += u32::from(!is_fetching);
                 self.left_ns = *at_ns;
                 self.set_phase(RunPhase::Undoing)
             }

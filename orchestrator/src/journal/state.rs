@@ -4,7 +4,7 @@ use super::{Journal, JournalError, RunOrigin, RunPhase, RunRecord, is_unwritable
 use crate::folder::Folder;
 use crate::plan::CapturePlan;
 use crate::step::PlanStep;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -38,6 +38,23 @@ impl Drop for JobLock {
     fn drop(&mut self) {
         // Remove the file while it is locked. A process that waits for the lock notices that the
         // file is gone, and creates a new one.
+        if let Some(name) = &self.name {
+            let _ = self.folder.remove(name);
+        }
+    }
+}
+
+/// A lock on the transfer of the captures of a run.
+pub(crate) struct TransferLock {
+    folder: Arc<Folder>,
+    name: Option<OsString>,
+    _file: Option<File>,
+}
+
+impl Drop for TransferLock {
+    fn drop(&mut self) {
+        // A process that opened the file before may lock it too: then both hash the same files, and the
+        // second one finds them complete.
         if let Some(name) = &self.name {
             let _ = self.folder.remove(name);
         }
@@ -113,6 +130,25 @@ impl State {
             if there.is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino())) {
                 return Ok(JobLock { folder: self.folder.clone(), name: Some(name), _file: file });
             }
+        }
+    }
+
+    /// Locks the transfer of the captures of a run, which does not need the lock on its job. `None` if
+    /// another process transfers them. In a read-only folder there is no such lock.
+    pub(crate) fn lock_transfer(&self, journal: &Path) -> Result<Option<TransferLock>, JournalError> {
+        let name = Path::new(name_of(journal)).with_extension("transfer").into_os_string();
+        let path = self.folder.path().join(&name);
+        let file = match self.folder.append_or_create(&name, 0o600) {
+            Ok(file) => file,
+            Err(error) if is_unwritable(&error) => {
+                return Ok(Some(TransferLock { folder: self.folder.clone(), name: None, _file: None }));
+            }
+            Err(error) => return Err(JournalError::file(&path, "the lock cannot be opened")(error)),
+        };
+        match file.try_lock() {
+            Ok(()) => Ok(Some(TransferLock { folder: self.folder.clone(), name: Some(name), _file: Some(file) })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(source)) => Err(JournalError::file(&path, "the file cannot be locked")(source)),
         }
     }
 

@@ -7,7 +7,7 @@ mod make;
 pub use clock::{CaptureClock, ClockExchange};
 pub use make::FILE_NAME;
 
-use crate::capture::{CaptureLimit, PacketCounts, ProfileCounts};
+use crate::capture::{CaptureLimit, CaptureRing, PacketCounts, ProfileCounts};
 use crate::fabric::NodePort;
 use crate::guid;
 use crate::name::{self, NameError};
@@ -136,6 +136,9 @@ pub struct ManifestCaptureEnd {
     /// Limit at which the capture was stopped: the packets after it are missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<CaptureLimit>,
+    /// Ring of files that were joined to this one: if it is full, earlier packets may be missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ring: Option<CaptureRing>,
     /// Counts of an analysis that ran beside the capture. The file is an archive with a partial
     /// profile then, and no packets were stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]

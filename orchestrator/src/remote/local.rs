@@ -23,11 +23,14 @@ pub struct LocalRunner {
 }
 
 impl LocalRunner {
-    /// A program with the environment of all programs of this runner.
-    fn command(&self, words: &[String]) -> Command {
-        let mut command = Command::new("/bin/sh");
+    /// A program with the environment of all programs of this runner. `timeout` ends it in time, also if
+    /// ibscope is killed meanwhile. Without the shell of [`script::RUN`](super::script::RUN): the ports of
+    /// a job take a thousand programs.
+    fn command(&self, argv: &[String], time_limit: Duration) -> Command {
+        let mut command = Command::new("/usr/bin/timeout");
         command
-            .args(words)
+            .args(["-k", &GRACE_S.to_string(), &seconds(time_limit)])
+            .args(argv)
             .env_clear()
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .env("PATH", PATH)
@@ -39,9 +42,7 @@ impl LocalRunner {
     }
 
     fn output(&self, argv: &[String], timeout: Duration) -> io::Result<CommandOutput> {
-        let own = ["-c", script::RUN, "sh"].map(str::to_owned).into_iter();
-        let words = own.chain([seconds(timeout), GRACE_S.to_string()]).chain(argv.iter().cloned());
-        let mut child = self.command(&words.collect::<Vec<_>>()).spawn()?;
+        let mut child = self.command(argv, timeout).spawn()?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let read = thread::scope(|scope| {
             let stderr = thread::Builder::new().spawn_scoped(scope, || bounded(stderr))?;
@@ -120,7 +121,7 @@ impl Files for LocalRunner {
         sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<String, RemoteError> {
         let mut copy = || {
-            let mut child = self.command(&transfer_words(part, timeouts)[1..]).spawn()?;
+            let mut child = self.command(&transfer_argv(part), timeouts.whole).spawn()?;
             let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
             // If the sink fails, the end of the pipe ends the programs.
             let pumped = stdout.map_or(Ok(()), |mut stdout| pump(&mut stdout, sink));
@@ -132,13 +133,12 @@ impl Files for LocalRunner {
     }
 }
 
-/// The command that reads a part of a file: [`script::FETCH`] under [`script::RUN`].
-pub(super) fn transfer_words(part: FilePart<'_>, timeouts: TransferTimeouts) -> Vec<String> {
-    let limits = [seconds(timeouts.whole), GRACE_S.to_string()];
+/// The command that reads a part of a file: [`script::FETCH`].
+pub(super) fn transfer_argv(part: FilePart<'_>) -> Vec<String> {
     let numbers = [part.offset + 1, part.bytes].map(|number| number.to_string());
     let path = part.path.to_string_lossy().into_owned();
-    let own = ["/bin/sh", "-c", script::RUN, "sh"].map(str::to_owned).into_iter().chain(limits);
-    own.chain(["/bin/sh", "-c", script::FETCH, "sh"].map(str::to_owned)).chain([path]).chain(numbers).collect()
+    let own = ["/bin/sh", "-c", script::FETCH, "sh"].map(str::to_owned);
+    own.into_iter().chain([path]).chain(numbers).collect()
 }
 
 /// SHA-256 that [`script::FETCH`] printed, or the reason why there is none.

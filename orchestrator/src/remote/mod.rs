@@ -4,6 +4,7 @@
 //! [`quote`](crate::quote) keeps every argument intact there.
 
 mod connect;
+pub mod helper;
 pub mod local;
 pub mod process;
 mod script;

@@ -58,6 +58,8 @@ pub struct CaptureStatus {
     pub alive: bool,
     /// Size of its file, if the file exists.
     pub bytes: Option<u64>,
+    /// Number of files of its ring.
+    pub ring_files: u32,
     /// End of its log.
     pub log: String,
 }
@@ -165,8 +167,15 @@ impl RemoteNode<'_> {
         let printed =
             self.script(script::STATUS, &[&pid, &start, &text(&step.file), &text(&step.log)], Duration::ZERO)?;
         let (first, log) = printed.split_once('\n').unwrap_or((&printed, ""));
-        let (word, size) = first.split_once(' ').unwrap_or_default();
-        Ok(CaptureStatus { alive: self.is_alive_word(word)?, bytes: size.parse().ok(), log: log.to_owned() })
+        let words: Vec<&str> = first.split(' ').collect();
+        let &[word, size, files] = &words[..] else { return Err(self.failed(format!("unexpected answer {first:?}"))) };
+        let ring_files = files.parse().unwrap_or(0);
+        Ok(CaptureStatus {
+            alive: self.is_alive_word(word)?,
+            bytes: size.parse().ok(),
+            ring_files,
+            log: log.to_owned(),
+        })
     }
 
     /// True if a process runs. A zombie counts as ended.
@@ -245,6 +254,11 @@ impl RemoteNode<'_> {
         self.script(script::LIST_CAPTURES, &[&text(folder)], Duration::ZERO)
     }
 
+    /// Joins the files of a ring: see [`script::JOIN`].
+    pub(crate) fn join(&self, file: &Path, ring_files: u32) -> Result<(), RemoteError> {
+        self.script(script::JOIN, &[&text(file), &ring_files.to_string()], Duration::ZERO).map(drop)
+    }
+
     /// SHA-256 of the first bytes of a file, in hex.
     pub(crate) fn hash(&self, file: &Path, bytes: u64) -> Result<String, RemoteError> {
         let printed = self.script(script::HASH, &[&text(file), &bytes.to_string()], Duration::ZERO)?;
@@ -270,7 +284,7 @@ fn text(path: &Path) -> String {
 
 /// Process id and start time from a line of `/proc/PID/stat`. The program name is in parentheses
 /// and may contain any character.
-fn parse_stat(line: &str) -> Option<(u32, u64)> {
+pub(super) fn parse_stat(line: &str) -> Option<(u32, u64)> {
     let pid = line.split(' ').next()?.parse().ok()?;
     let fields = line.rsplit_once(") ")?.1;
     Some((pid, fields.split(' ').nth(19)?.parse().ok()?))
@@ -332,6 +346,7 @@ mod tests {
             log: PathBuf::from("/c/7.log"),
             backend: CaptureBackend::Ibdump,
             limits: CaptureLimits::default(),
+            ring_files: None,
             is_profile: false,
         }
     }

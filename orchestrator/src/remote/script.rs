@@ -78,12 +78,15 @@ pub(super) const WATCH: &str = concat!(
 );
 
 /// `$1` pid, `$2` start time, `$3` file, `$4` log: prints `alive` or `gone`, the file's size or
-/// `-`, and then the end of the log.
+/// `-`, and the number of files of its ring, then a line end and the end of the log. The size of a ring
+/// is that of the joined file (see [`JOIN`]).
 pub(super) const STATUS: &str = concat!(
     r#": ibscope-look; p=$1; s=$2; f=$3; l=$4; "#,
     alive!(),
-    r#"a=gone; alive && a=alive; z=-; [ -e "$f" ] && z=$(stat -c %s -- "$f"); "#,
-    r#"printf '%s %s\n' "$a" "$z"; [ -e "$l" ] && tail -c 4096 -- "$l"; exit 0"#
+    r#"a=gone; alive && a=alive; z=-; k=0; [ -n "$f" ] && for g in "$f"[0-9]*; do [ -e "$g" ] || continue; "#,
+    r#"k=$((k+1)); n=$(stat -c %s -- "$g"); z=${z#-}; z=${z:-0}; [ "$n" -lt 24 ] || z=$((z+n-24*(z>0))); done; "#,
+    r#"[ -e "$f" ] && z=$(stat -c %s -- "$f"); "#,
+    r#"printf '%s %s %s\n' "$a" "$z" "$k"; [ -e "$l" ] && tail -c 4096 -- "$l"; exit 0"#
 );
 
 /// `$1` pid, `$2` start time, `$3` signal, `$4` twentieths of a second to wait: prints `gone` or
@@ -116,6 +119,22 @@ macro_rules! digest {
 /// `$1` file, `$2` number of bytes: SHA-256 of the first `$2` bytes.
 pub(super) const HASH: &str =
     concat!(r#": ibscope-hash; "#, digest!(), r#"[ -r "$1" ] || exit 1; head -c "$2" -- "$1" | d"#);
+
+/// `$1` file, `$2` number of files of its ring: joins the files `$1` with a number appended, the oldest
+/// first, and removes them. tcpdump writes them in turn, so the one after the newest is the oldest. If two
+/// were written at the same time, the newest one begins with the later packet. Each begins with a header
+/// of 24 bytes; a shorter one has no packets. A join that was interrupted begins anew.
+pub(super) const JOIN: &str = concat!(
+    r#": ibscope-join; umask 077; LC_ALL=C; export LC_ALL; f=$1; n=$2; "#,
+    r#"l() { for g in "$f"[0-9]*; do set -- $(stat -c %.9Y -- "$g") $(od -An -tu4 -j24 -N8 -- "$g"); "#,
+    r#"printf '%s %010d %010d %s\n' "$1" "${2:-0}" "${3:-0}" "$g"; done | sort | tail -n 1; }; "#,
+    r#"j() { i=$(l); i=${i#* * * }; i=${i#"$f"}; w=${#i}; case $i in ''|*[!0-9]*) exit 1;; esac; "#,
+    r#"while :; do case $i in 0?*) i=${i#0};; *) break;; esac; done; k=0; h=0; "#,
+    r#"while [ "$k" -lt "$n" ]; do k=$((k+1)); g=$f$(printf "%0${w}d" $(((i+k)%n))); "#,
+    r#"[ -e "$g" ] && [ "$(stat -c %s -- "$g")" -ge 24 ] || continue; "#,
+    r#"if [ "$h" = 0 ]; then cat -- "$g" || exit 1; h=1; else tail -c +25 -- "$g" || exit 1; fi; done; }; "#,
+    r#"[ -e "$f" ] || { ( j ) >"$f.join" && sync -- "$f.join" && mv -- "$f.join" "$f"; } || exit 1; rm -f -- "$f"[0-9]*"#
+);
 
 /// `$1` file, `$2` place of the first byte to print, from 1, `$3` number of bytes that the file must
 /// have: prints the bytes from this place on, and on standard error SHA-256 of the whole file. Fails
@@ -154,12 +173,75 @@ pub(super) const MAKE_FOLDER: &str = r#": ibscope-make; umask 077; mkdir -- "$1"
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::{self, File, FileTimes};
+    use std::path::Path;
+    use std::process::Command;
+    use std::time::{Duration, SystemTime};
+
+    fn run(script: &str, arguments: &[&str]) -> String {
+        let output = Command::new("/bin/sh").args(["-c", script, "sh"]).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// A file of a ring: a header of 24 bytes, and a record without data for each time.
+    fn write_ring_file(path: &Path, header: &[u8], times: &[u32], written_ms: u64) {
+        let record = |time: &u32| [time.to_ne_bytes(), [0; 4], [0; 4], [0; 4]].concat();
+        fs::write(path, [header, &times.iter().flat_map(record).collect::<Vec<u8>>()].concat()).unwrap();
+        let written = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_000 + written_ms);
+        File::options().write(true).open(path).unwrap().set_times(FileTimes::new().set_modified(written)).unwrap();
+    }
+
+    /// Packets 1 to `packets` are written to a ring, two to a file: its newest files are joined in the
+    /// order of their packets, and the size is known before.
+    #[test]
+    fn files_of_a_ring_are_joined_in_their_order() {
+        let folder = tempfile::Builder::new().prefix("a folder").tempdir().unwrap();
+        let file = folder.path().join("a.pcap");
+        let path = file.to_str().unwrap();
+        for ring in [3, 11] {
+            let width = (ring - 1_u32).to_string().len();
+            for packets in
+                [1, 2, 3, 2 * ring - 1, 2 * ring, 2 * ring + 1, 2 * ring + 4, 4 * ring, 4 * ring + 1, 5 * ring + 8]
+            {
+                // The next to last file was written in the same moment as the last one.
+                let last = (packets - 1) / 2;
+                for number in 0..=last {
+                    let times: Vec<u32> = (2 * number + 1..=packets.min(2 * number + 2)).collect();
+                    let place = folder.path().join(format!("a.pcap{:0width$}", number % ring));
+                    let written = if number + 1 == last { last } else { number };
+                    write_ring_file(&place, b"header-of-twenty-4-bytes", &times, u64::from(written));
+                }
+                let size = run(STATUS, &["1", "0", path, ""]);
+                run(JOIN, &[path, &ring.to_string()]);
+                let joined = fs::read(&file).unwrap();
+                assert_eq!(size, format!("gone {} {}\n", joined.len(), ring.min(last + 1)));
+                assert!(joined.starts_with(b"header-of-twenty-4-bytes"));
+                let times = joined[24..].chunks(16).map(|record| u32::from_ne_bytes(record[..4].try_into().unwrap()));
+                let first = 2 * (last + 1).saturating_sub(ring) + 1;
+                assert_eq!(times.collect::<Vec<u32>>(), (first..=packets).collect::<Vec<u32>>(), "{ring} {packets}");
+                assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+                fs::remove_file(&file).unwrap();
+            }
+        }
+        // A program that was killed may not have written the header of its last file.
+        write_ring_file(&folder.path().join("a.pcap0"), b"header-of-twenty-4-bytes", &[1], 0);
+        write_ring_file(&folder.path().join("a.pcap1"), b"head", &[], 1);
+        fs::write(folder.path().join("a.pcap.join"), "of a join that was interrupted").unwrap();
+        assert_eq!(run(STATUS, &["1", "0", path, ""]), "gone 40 2\n");
+        run(JOIN, &[path, "2"]);
+        assert_eq!(fs::read(&file).unwrap().len(), 40);
+        // A join that was killed before it had removed the files.
+        write_ring_file(&folder.path().join("a.pcap0"), b"header-of-twenty-4-bytes", &[1], 0);
+        run(JOIN, &[path, "2"]);
+        assert_eq!((fs::read(&file).unwrap().len(), fs::read_dir(folder.path()).unwrap().count()), (40, 1));
+    }
 
     #[test]
     fn scripts_are_identified_by_their_first_words() {
         let launching = [LAUNCH, SUPERVISE, EXEC_PROGRAM];
         for script in
-            [RUN, CANCEL_LAUNCH, STATUS, SIGNAL, FIND, HASH, FETCH, WATCH, LIST_CAPTURES].iter().chain(&launching)
+            [RUN, CANCEL_LAUNCH, STATUS, SIGNAL, FIND, HASH, JOIN, FETCH, WATCH, LIST_CAPTURES].iter().chain(&launching)
         {
             assert!(script.starts_with(SCRIPT_PREFIX) && !script.contains('\n'), "{script}");
             assert_eq!(script.starts_with(LAUNCH_PREFIX), launching.contains(script), "{script}");

@@ -2,8 +2,9 @@
 //! it is first used and kept open.
 
 use super::connect::{Connector, NodeAddress, milliseconds_until};
+use super::helper;
 use super::local::{
-    GRACE_S, LocalRunner, digest_of, file_error, pump, seconds, timeout_error_or_output, transfer_words,
+    GRACE_S, LocalRunner, digest_of, file_error, pump, seconds, timeout_error_or_output, transfer_argv,
 };
 use super::{CommandOutput, FilePart, Files, MAX_OUTPUT_BYTES, RemoteError, Runner, TransferTimeouts, script};
 use crate::config::{self, Config};
@@ -11,6 +12,7 @@ use crate::quote;
 use ssh2::{Channel, Session};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, ErrorKind, Read};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -33,6 +35,8 @@ pub struct SshRunner {
     connector: Connector,
     options: config::SshConfig,
     nodes: BTreeMap<String, config::NodeConfig>,
+    /// Folder of captures on the sinks.
+    captures: PathBuf,
     here: LocalRunner,
     slots: Mutex<HashMap<String, SessionSlot>>,
 }
@@ -52,6 +56,7 @@ impl SshRunner {
             connector: Connector::new(&config.ssh)?,
             options: config.ssh.clone(),
             nodes: config.nodes.clone(),
+            captures: config.capture.directory.clone(),
             here,
             slots: Mutex::default(),
         })
@@ -65,6 +70,19 @@ impl SshRunner {
             port: special.and_then(|special| special.port).unwrap_or(self.options.port),
             user: self.options.user.clone(),
         }
+    }
+
+    /// Words of a command on a node: the program under [`script::RUN`], or the helper, which runs it in
+    /// the same way.
+    fn words(&self, argv: &[String], limit_s: &str) -> Vec<String> {
+        let helper = self.options.helper.as_ref();
+        if let Some((program, request)) =
+            helper.and_then(|program| Some((program, helper::request(argv, &self.captures)?)))
+        {
+            return helper::call(program, limit_s, &request);
+        }
+        let own = ["/bin/sh", "-c", script::RUN, "sh", limit_s].map(str::to_owned).into_iter();
+        own.chain([GRACE_S.to_string()]).chain(argv.iter().cloned()).collect()
     }
 
     fn slot(&self, node: &str) -> SessionSlot {
@@ -124,10 +142,8 @@ impl Runner for SshRunner {
     fn run(&self, node: Option<&str>, argv: &[String], timeout: Duration) -> Result<CommandOutput, RemoteError> {
         let Some(node) = node else { return self.here.run(None, argv, timeout) };
         quote::check(argv).map_err(|source| RemoteError::Argument { node: node.to_owned(), source })?;
-        let (limit, grace) = (seconds(timeout), GRACE_S.to_string());
-        let words =
-            ["/bin/sh", "-c", script::RUN, "sh", &limit, &grace].into_iter().chain(argv.iter().map(String::as_str));
-        let line = format!("exec {}", quote::join(words));
+        let words = self.words(argv, &seconds(timeout));
+        let line = format!("exec {}", quote::join(words.iter().map(String::as_str)));
         let (output, took) = self.with_session(node, &argv[0], |session, channel| {
             let began = Instant::now();
             exec(session, channel, &line, began + timeout + TIMEOUT_MARGIN).map(|output| (output, began.elapsed()))
@@ -221,7 +237,7 @@ impl Files for SshRunner {
         timeouts: TransferTimeouts,
         sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<String, RemoteError> {
-        let words = transfer_words(part, timeouts);
+        let words = self.words(&transfer_argv(part), &seconds(timeouts.whole));
         quote::check(&words).map_err(|source| RemoteError::Argument { node: node.to_owned(), source })?;
         let line = format!("exec {}", quote::join(words.iter().map(String::as_str)));
         let mut refused = None;

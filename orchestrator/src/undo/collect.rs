@@ -6,17 +6,17 @@
 use super::stop::{delete, failure_text};
 use crate::context::{FailureText, RunContext};
 use crate::folder::{Folder, OwnerIds, set_owner};
-use crate::journal::{CaptureEnd, FetchedFile};
+use crate::journal::{CaptureEnd, FetchedFile, RunRecord, StepProgress};
 use crate::remote::process::RemoteNode;
-use crate::remote::{FilePart, TransferTimeouts};
+use crate::remote::{FilePart, TransferTimeouts, parallel};
 use crate::sink;
-use crate::step::CaptureStep;
+use crate::step::{CaptureStep, PlanStep};
 use sha2::{Digest, Sha256};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt as _;
-use std::sync::mpsc;
+use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,9 +28,52 @@ const SLOW_DISK_BYTES_PER_S: u64 = 20_000_000;
 /// Received chunks, of at most 256 KiB each, that wait to be written.
 const WAITING_CHUNKS: usize = 16;
 
+/// Captures that were stopped, with their place in the plan.
+pub(super) fn ended_captures(record: &RunRecord) -> impl Iterator<Item = (usize, &CaptureStep, &CaptureEnd)> {
+    let steps = record.plan.steps.iter().zip(&record.progress).enumerate();
+    steps.filter_map(|(place, both)| match both {
+        (PlanStep::Capture(step), StepProgress::Undone(Some(ended))) => Some((place, step, ended)),
+        _ => None,
+    })
+}
+
+/// Brings the captures of a run to their final place, and reports each. Returns the reasons of failures.
+pub(super) fn fetch_all(
+    context: RunContext<'_>,
+    record: &RunRecord,
+    fetched: impl Fn(usize, FetchedFile) + Sync,
+) -> Vec<FailureText> {
+    let config = context.config.for_user(record.plan.job.user_id);
+    let context = RunContext { config: &config, ..context };
+    let owner = OnceLock::new();
+    let captures: Vec<_> = ended_captures(record).filter(|(place, ..)| !record.fetched.contains_key(place)).collect();
+    let failed = parallel(&captures, context.parallelism(), |&(place, step, ended)| {
+        let Some(bytes) = ended.bytes else { return Ok(()) };
+        let owner = owner.get_or_init(|| context.owner()).clone()?;
+        let file = collect(context, step, bytes, owner, || run_folder(context, record, owner))?;
+        fetched(place, file);
+        Ok(())
+    });
+    failed.into_iter().filter_map(Result::err).collect()
+}
+
+/// Opens the run's own folder for its manifest and captures.
+pub(super) fn run_folder(
+    context: RunContext<'_>,
+    record: &RunRecord,
+    owner: Option<OwnerIds>,
+) -> Result<Folder, FailureText> {
+    let directory = &context.config.collect.directory;
+    let name = record.plan.run_name();
+    let made = Folder::make(directory, 0o700).and_then(|all| all.inside(OsStr::new(&name), 0o700, owner));
+    made.map_err(|error| {
+        format!("{} cannot be used: {error}; check collect.directory", directory.join(&name).display())
+    })
+}
+
 /// Fetches a capture into the run's folder, or only hashes it on its sink. The file is given to
 /// `owner`.
-pub(super) fn collect(
+fn collect(
     context: RunContext<'_>,
     step: &CaptureStep,
     bytes: u64,
@@ -40,6 +83,10 @@ pub(super) fn collect(
     let node = context.node(&step.node)?;
     // A second attempt may come long after the capture was stopped, and after a reboot of the node.
     sink::inspect(&node, &step.node, step.folder())?;
+    if let Some(files) = step.ring_files {
+        let timeout = context.remaining(MIN_HASH_TIMEOUT + hash_time(bytes))?;
+        RemoteNode { timeout, ..node }.join(&step.file, files).map_err(failure_text)?;
+    }
     if let Some(owner) = &context.config.capture.owner {
         let (file, log) = (step.file.to_string_lossy(), step.log.to_string_lossy());
         node.query(&["/bin/chown", "-h", "--", &owner.to_string(), &file, &log]).map_err(failure_text)?;
@@ -56,7 +103,7 @@ pub(super) fn delete_fetched(context: RunContext<'_>, step: &CaptureStep) -> Res
     if !context.config.collect.delete_fetched {
         return Ok(());
     }
-    delete(&context.node(&step.node)?, &[&step.file.to_string_lossy(), &step.log.to_string_lossy()])
+    delete(&context.node(&step.node)?, &step.files())
 }
 
 /// Deletes a useless capture and its log, unless the files may belong to somebody else.
@@ -64,7 +111,7 @@ pub(super) fn discard(context: RunContext<'_>, step: &CaptureStep, ended: &Captu
     if ended.exit_status.is_none() && ended.signal.is_none() && ended.bytes.is_none() {
         return Ok(());
     }
-    delete(&context.node(&step.node)?, &[&step.file.to_string_lossy(), &step.log.to_string_lossy()])
+    delete(&context.node(&step.node)?, &step.files())
 }
 
 fn fetch(

@@ -42,6 +42,7 @@ fn capture_end(ended: &CaptureEnd) -> manifest::ManifestCaptureEnd {
         status: ended.exit_status,
         counted: ended.counted,
         limit: ended.limit,
+        ring: ended.ring,
         profile: ended.profile.clone(),
     }
 }

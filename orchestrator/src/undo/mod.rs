@@ -9,23 +9,22 @@ mod collect;
 mod final_manifest;
 mod report;
 mod stop;
+mod unattended;
 
 pub use report::{StoppedCapture, UndoReport};
+pub(crate) use unattended::stored;
 
 use crate::config::Config;
 use crate::context::{self, FailureText, RunContext};
-use crate::folder::{Folder, OwnerIds};
-use crate::journal::{
-    JobLock, Journal, JournalEntry, JournalError, RunPhase, RunRecord, State, StepProgress, StoredJournal, now_ns,
-};
+use crate::folder::Folder;
+use crate::journal::{JobLock, Journal, JournalEntry, JournalError, RunPhase, RunRecord, State, StepProgress, now_ns};
 use crate::remote::{Files, parallel};
-use crate::step::{HostfileStep, MirrorStep, PlanStep};
+use crate::step::{CaptureStep, HostfileStep, MirrorStep, PlanStep};
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -39,6 +38,8 @@ const HOSTFILE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Captures are stopped after this time even if a switch has not answered yet. Until then they
 /// receive what the switch still mirrors.
 const MIRROR_PATIENCE: Duration = Duration::from_secs(2);
+/// Captures are on their sinks, and the sweeper fetches them.
+const NOT_FETCHED: &str = "its captures are not fetched yet";
 /// Deadline of an undo without a hook that waits for it.
 const NO_DEADLINE: Duration = Duration::from_hours(24);
 
@@ -89,27 +90,6 @@ fn job_until(
     unreadable.map_or(Ok(all), Err)
 }
 
-/// Undoes one run in a state folder without a deadline for hashing and fetching. `None` if another
-/// process works on its job, or if the run is closed.
-pub(crate) fn stored(
-    config: &Config,
-    state: &State,
-    stored: &StoredJournal,
-    runner: &dyn Files,
-    captures_go: FetchTiming,
-) -> Result<Option<UndoReport>, JournalError> {
-    let lock = match state.lock_job(stored.job_id, Instant::now()) {
-        Err(JournalError::Locked { .. }) => return Ok(None),
-        lock => lock?,
-    };
-    if !stored.path.exists() {
-        return Ok(None);
-    }
-    let journal = state.reopen(&stored.path, lock)?;
-    let context = RunContext { config, runner, deadline: Instant::now() + NO_DEADLINE, command_log: None };
-    Ok(Some(undo(context, state, journal, captures_go).0))
-}
-
 /// Undoes every run that is not running, or whose job has ended according to `has_ended`, unless
 /// another process works on it. A failure of one job does not stop the others. There is no
 /// deadline, as in [`job_without_deadline`].
@@ -139,12 +119,14 @@ pub fn stale(
 }
 
 /// Time at which the captures of a started run are collected.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) enum FetchTiming {
     /// Together with the rest.
     Now,
     /// When the run is undone again; until then it is not closed.
     Later,
+    /// They were collected before, except for these reasons.
+    Tried(Vec<FailureText>),
 }
 
 /// Undoes a run. Returns the lock on its job.
@@ -160,12 +142,10 @@ pub(crate) fn undo(
     work.note(&JournalEntry::Undoing { at_ns: now_ns() });
     let mut left = work.undo_all();
     let is_restored = left.is_empty();
-    if captures_go == FetchTiming::Now || !work.record.has_started {
-        left.extend(work.collect());
-    } else {
-        left.push("its captures are not fetched yet".to_owned());
-    }
+    let (failures, mut is_fetching) = work.collect_at(captures_go, state, is_restored);
+    left.extend(failures);
     let record = journal.record();
+    let expected = left.len();
     let manifest = match work.manifest(&record) {
         Ok(manifest) => manifest,
         Err(what) => {
@@ -174,10 +154,11 @@ pub(crate) fn undo(
         }
     };
     left.append(&mut work.journal_problems.lock().unwrap_or_else(PoisonError::into_inner));
+    is_fetching &= left.len() == expected;
     let closing = if left.is_empty() {
         JournalEntry::Closed { at_ns: now_ns(), manifest: manifest.clone() }
     } else {
-        JournalEntry::Left { at_ns: now_ns(), what: left.clone() }
+        JournalEntry::Left { at_ns: now_ns(), what: left.clone(), is_fetching }
     };
     let written = journal
         .write(&closing)
@@ -191,6 +172,7 @@ pub(crate) fn undo(
         unverified_ports: unverified_ports(&record),
         captures: captures(&record),
         manifest,
+        is_fetching,
     };
     (undone, journal.into_lock())
 }
@@ -358,40 +340,53 @@ impl RunUndo<'_> {
         Ok(())
     }
 
-    /// Collects the captures. Captures of a run that never started contain no traffic of the job,
-    /// and are deleted.
-    fn collect(&self) -> Vec<FailureText> {
-        let record = self.journal.record();
-        let places: Vec<usize> = (0..record.progress.len()).collect();
-        let owner = OnceLock::new();
-        let refused = parallel(&places, self.context.parallelism(), |&place| {
-            let (PlanStep::Capture(step), StepProgress::Undone(Some(ended))) =
-                (&record.plan.steps[place], &record.progress[place])
-            else {
-                return Ok(());
-            };
-            if !record.has_started {
-                return collect::discard(self.context, step, ended);
+    /// Collects the captures at this time. Returns what is left, and whether only transfers are, none of
+    /// which has failed.
+    fn collect_at(&self, time: FetchTiming, state: &State, is_restored: bool) -> (Vec<FailureText>, bool) {
+        let later = || (vec![NOT_FETCHED.to_owned()], is_restored);
+        match time {
+            FetchTiming::Later if self.record.has_started => later(),
+            FetchTiming::Tried(failures) if self.record.has_started => {
+                (failures.into_iter().chain(self.delete_fetched()).collect(), false)
             }
-            let Some(bytes) = ended.bytes else { return Ok(()) };
-            if !record.fetched.contains_key(&place) {
-                let owner = owner.get_or_init(|| self.context.owner()).clone()?;
-                let fetched = collect::collect(self.context, step, bytes, owner, || self.folder(owner))?;
-                self.note(&JournalEntry::Fetched { at_ns: now_ns(), step: place, fetched });
-            }
-            collect::delete_fetched(self.context, step)
-        });
-        refused.into_iter().filter_map(Result::err).collect()
+            _ => self.collect(state).map_or_else(later, |failures| {
+                // The next attempt has no deadline, and shows whether there is another reason.
+                let is_late = !failures.is_empty() && Instant::now() >= self.context.deadline;
+                (failures, is_restored && is_late)
+            }),
+        }
     }
 
-    /// Opens the run's own folder for its manifest and captures.
-    fn folder(&self, owner: Option<OwnerIds>) -> Result<Folder, FailureText> {
-        let directory = &self.context.config.collect.directory;
-        let name = self.journal.plan().run_name();
-        let made = Folder::make(directory, 0o700).and_then(|all| all.inside(OsStr::new(&name), 0o700, owner));
-        made.map_err(|error| {
-            format!("{} cannot be used: {error}; check collect.directory", directory.join(&name).display())
-        })
+    /// Collects the captures. Captures of a run that never started contain no traffic of the job,
+    /// and are deleted. `None` if another process collects them.
+    fn collect(&self, state: &State) -> Option<Vec<FailureText>> {
+        let record = self.journal.record();
+        if !record.has_started {
+            let captures: Vec<_> = collect::ended_captures(&record).collect();
+            let discard = |&(_, step, ended): &(_, _, _)| collect::discard(self.context, step, ended).err();
+            let failures = parallel(&captures, self.context.parallelism(), discard);
+            return Some(failures.into_iter().flatten().collect());
+        }
+        let _transfer = match state.lock_transfer(self.journal.path()) {
+            Ok(lock) => lock?,
+            Err(error) => return Some(vec![error.to_string()]),
+        };
+        let mut failures = collect::fetch_all(self.context, &record, |step, fetched| {
+            self.note(&JournalEntry::Fetched { at_ns: now_ns(), step, fetched });
+        });
+        failures.extend(self.delete_fetched());
+        Some(failures)
+    }
+
+    /// Deletes the captures on the sinks that are at their final place, if the configuration requests it.
+    fn delete_fetched(&self) -> Vec<FailureText> {
+        let record = self.journal.record();
+        let fetched: Vec<&CaptureStep> = collect::ended_captures(&record)
+            .filter_map(|(place, step, _)| record.fetched.contains_key(&place).then_some(step))
+            .collect();
+        let deleted =
+            parallel(&fetched, self.context.parallelism(), |step| collect::delete_fetched(self.context, step).err());
+        deleted.into_iter().flatten().collect()
     }
 
     /// Writes the manifest of a run that has captured something.
@@ -400,7 +395,7 @@ impl RunUndo<'_> {
             return Ok(None);
         }
         let owner = self.context.owner()?;
-        let folder = self.folder(owner)?;
+        let folder = collect::run_folder(self.context, record, owner)?;
         let path = final_manifest::manifest(record).write(&folder, owner).map_err(|error| error.to_string())?;
         // This must be last: from now on the owner can change the folder.
         folder.set_owner(owner).map_err(|error| format!("{}: {error}", folder.path().display()))?;

@@ -23,9 +23,16 @@ pub struct UndoReport {
     pub captures: Vec<StoppedCapture>,
     /// Path of the manifest, if one was written.
     pub manifest: Option<PathBuf>,
+    /// True if only captures are left to be fetched, and no transfer has failed.
+    pub is_fetching: bool,
 }
 
 impl UndoReport {
+    /// True if work is left that did not succeed. A transfer that goes on later is no failure.
+    pub fn has_failed(&self) -> bool {
+        !self.left.is_empty() && !self.is_fetching
+    }
+
     /// Warning about ports that were switched off without a check.
     pub fn unverified_text(&self) -> Option<String> {
         (self.unverified_ports > 0).then(|| {
@@ -44,7 +51,8 @@ impl UndoReport {
             let packets = capture.ended.as_ref().and_then(|ended| ended.counted);
             let packets =
                 packets.map_or("an unknown number of packets".to_owned(), |counted| plural(counted.packets, "packet"));
-            log.write(Level::Info, &format!("{}: {packets} in {}", capture.node, file.display()));
+            let part = capture.part_text();
+            log.write(Level::Info, &format!("{}: {part}{packets} in {}", capture.node, file.display()));
             if capture.ended.as_ref().is_some_and(|ended| ended.counted.is_none() && ended.remarks.is_empty()) {
                 let text = format!(
                     "{}: the capture program printed no packet count at its end; check its file, and whether the disk is full",
@@ -65,6 +73,10 @@ impl UndoReport {
             log.write(Level::Warning, &text);
         }
         for left in &self.left {
+            if self.is_fetching {
+                log.write(Level::Info, &format!("undone, except that {left}; the sweeper continues"));
+                continue;
+            }
             log.write(
                 Level::Error,
                 &format!("not undone: {left}; `ibscope capture undo --job {}` tries again", self.job_id),
@@ -84,4 +96,13 @@ pub struct StoppedCapture {
     pub ended: Option<CaptureEnd>,
     /// The file at its final place, if it was collected.
     pub fetched: Option<FetchedFile>,
+}
+
+impl StoppedCapture {
+    /// Text before the number of packets that the capture program printed, if the file may have only the
+    /// last ones.
+    pub fn part_text(&self) -> &'static str {
+        let ring = self.ended.as_ref().and_then(|ended| ended.ring);
+        if ring.is_some_and(|ring| ring.is_full) { "the newest of " } else { "" }
+    }
 }

@@ -1,12 +1,12 @@
 //! Stops a capture: SIGINT, time to complete the file, then SIGTERM, and SIGKILL as the last
 //! resort.
 
-use crate::capture::ProfileCounts;
+use crate::capture::{CaptureRing, ProfileCounts};
 use crate::context::{FailureText, RunContext};
 use crate::journal::CaptureEnd;
 use crate::remote::RemoteError;
 use crate::remote::process::{
-    CaptureProcesses, LaunchCancellation, RemoteNode, RemoteProcess, Signal, exit_status, reached_limit,
+    CaptureProcesses, CaptureStatus, LaunchCancellation, RemoteNode, RemoteProcess, Signal, exit_status, reached_limit,
 };
 use crate::sink;
 use crate::step::CaptureStep;
@@ -47,7 +47,7 @@ pub(super) fn stop(
                 // The log keeps a launch that may still be in progress from starting, unless the node
                 // answered that the launch failed.
                 if is_refused {
-                    delete(&node, &[&step.log.to_string_lossy()])?;
+                    delete(&node, &[step.log.to_string_lossy().into_owned()])?;
                 } else {
                     ended
                         .remarks
@@ -86,9 +86,11 @@ pub(super) fn stop(
         }
         thread::sleep(POLL_INTERVAL);
     };
+    remove_relay(context, step, ended.exit_status)?;
     // The last line of a program that was killed is a count in the middle of the capture.
     ended.counted = step.backend.packet_counts(&status.log).filter(|_| ended.signal != Some(Signal::Kill));
     ended.bytes = status.bytes;
+    note_of_ring(&mut ended, step, &status);
     note_of_log(&mut ended, name, &status.log);
     let was_rebooted = known.is_some_and(|known| known.boot_id != found.boot_id);
     match ended.signal {
@@ -121,7 +123,7 @@ pub(super) fn stop(
         ));
     }
     if status.bytes == Some(0) {
-        delete(&node, &[&step.file.to_string_lossy()])?;
+        delete(&node, &step.packet_files())?;
         ended.bytes = None;
         // A program that ends has an exit status in the log, unless the disk is full.
         let why =
@@ -129,6 +131,30 @@ pub(super) fn stop(
         ended.remarks.push(format!("the capture file was empty and was deleted{why}"));
     }
     Ok(ended)
+}
+
+/// Removes the folder of a relay that was killed. A relay that ends by itself removes it.
+fn remove_relay(context: RunContext<'_>, step: &CaptureStep, exit_status: Option<i32>) -> Result<(), FailureText> {
+    // The shell adds 128 to the number of a signal.
+    let is_killed = exit_status.is_none_or(|status| status >= 128);
+    let Some(folder) = step.relay_folder().filter(|_| is_killed) else { return Ok(()) };
+    let argv = ["/bin/rm", "-rf", "--", &folder.to_string_lossy()];
+    context.node(&step.node)?.query(&argv).map(drop).map_err(failure_text)
+}
+
+/// Notes whether the ring of a capture was full, and remarks on the packets that may be missing.
+fn note_of_ring(ended: &mut CaptureEnd, step: &CaptureStep, status: &CaptureStatus) {
+    let Some(files) = step.ring_files else { return };
+    // An earlier attempt may have joined the files, whose number is unknown then.
+    let has_packets = status.bytes.is_some_and(|bytes| bytes > 0);
+    let is_full = has_packets && (status.ring_files == 0 || status.ring_files >= files);
+    ended.ring = Some(CaptureRing { files, is_full });
+    if is_full {
+        let name = step.backend.name();
+        ended
+            .remarks
+            .push(format!("{name} kept the newest {files} files (capture.ring_files): earlier packets may be missing"));
+    }
 }
 
 /// Takes the limit and the counts of an analysis from the log of a capture, and remarks on the packets
@@ -205,8 +231,8 @@ fn terminate(
 }
 
 /// Deletes files on a node if they exist.
-pub(super) fn delete(node: &RemoteNode<'_>, files: &[&str]) -> Result<(), FailureText> {
-    let argv: Vec<&str> = ["/bin/rm", "-f", "--"].into_iter().chain(files.iter().copied()).collect();
+pub(super) fn delete(node: &RemoteNode<'_>, files: &[String]) -> Result<(), FailureText> {
+    let argv: Vec<&str> = ["/bin/rm", "-f", "--"].into_iter().chain(files.iter().map(String::as_str)).collect();
     node.query(&argv).map(drop).map_err(failure_text)
 }
 

@@ -38,7 +38,9 @@ fn commented_out_keys_of_the_sample_are_correct() {
     let uncommented: Vec<String> = EXAMPLE.lines().map(shown).collect();
     // Without one of two keys that exclude each other, and the sections of backends that the sample
     // does not use.
-    let text = uncommented.join("\n").replace("memory_bytes = 4_000_000_000", "");
+    let whole = uncommented.join("\n").replace("memory_bytes = 4_000_000_000", "");
+    // Only tcpdump writes into a ring.
+    let text = whole.replace("ring_files = 8", "");
     let tcpdump = text.find("[capture.tcpdump]").unwrap();
     let collect = text.find("[collect]").unwrap();
     let mstreg = text.find("[mirror.mstreg]").unwrap();
@@ -65,9 +67,32 @@ fn commented_out_keys_of_the_sample_are_correct() {
         &text[tcpdump..collect],
         &other[burst.end..],
     ];
-    let other = parse(&other.concat()).unwrap();
+    let other = parse(&other.concat().replace("min_free_bytes", "ring_files = 8\nmin_free_bytes")).unwrap();
+    assert!(whole.contains("ring_files = 8") && other.capture.ring_files == Some(8));
     assert_eq!((other.mirror.mstreg.analyzers, other.mirror.mstreg.vl), (8, Some(0)));
     assert_eq!(other.capture.tcpdump.filter.as_deref(), Some("udp port 4791"));
+}
+
+/// The files of a ring need room for at least a megabyte each, and for their copy at the end.
+#[test]
+fn a_ring_fits_into_its_limits() {
+    let parsed = |capture: &str| {
+        let text = format!(
+            "[ssh]\nkey = \"/k\"\nknown_hosts = \"/h\"\n[mirror]\nbackend = \"none\"\n[collect]\ndirectory = \"/r\"\nfetch = true\n\
+             [capture]\ndirectory = \"/c\"\nbackend = \"tcpdump\"\nring_files = 4\n{capture}"
+        );
+        parse(&text).map(|config| config.capture.ring_files)
+    };
+    let refused = |capture: &str, what: &str| {
+        let error = parsed(capture).expect_err(capture);
+        assert!(error.contains(what), "{error}");
+    };
+    assert_eq!(parsed("max_bytes = 4_000_000\nmax_s = 60"), Ok(Some(4)));
+    refused("max_bytes = 3_999_999", "each at least 1 000 000");
+    refused("max_s = 60", "each at least 1 000 000");
+    refused("max_bytes = 4_000_000\nmode = \"profile\"", "only tcpdump writes into a ring of files");
+    assert_eq!(parsed("max_bytes = 4_000_000\ndisk_limit_bytes = 8_000_000"), Ok(Some(4)));
+    refused("max_bytes = 4_000_000\ndisk_limit_bytes = 7_999_999", "one capture alone could exceed it");
 }
 
 /// The sample with one line changed: the error names the line and the fault.
@@ -114,6 +139,8 @@ fn faults_name_their_line() {
         ("owner = \"capture:capture\"", "owner = \"capture:\"", "\"\" is not a user or group"),
         ("max_burst_log2 = 17", "max_burst_log2 = 99", "2^99 packets in one burst; expected an exponent from 1 to 30"),
         ("max_burst_log2 = 17", "writer_thread_bytes = 1\nmemory_bytes = 1", "not both; remove one"),
+        ("max_s = 86_400", "ring_files = 4", "only tcpdump writes into a ring of files"),
+        ("max_s = 86_400", "ring_files = 1", "a ring of 1 files; expected 2 to 100"),
         ("fetch = true", "fetch = false", "a batch job needs the captures in one folder"),
         ("after = \"sbatch\"", "after = \"sink\"", "these arguments are not used"),
         ("sbatch = [\"--partition=post\"", "sbatch = [\"--comment=a\\u0000b\"", "contains a control character"),

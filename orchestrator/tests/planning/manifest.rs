@@ -41,6 +41,7 @@ fn a_written_manifest_reads_back() {
         signal: Some("INT".to_owned()),
         status: Some(0),
         counted: Some(counted),
+        ring: None,
         limit: None,
         profile: None,
     });

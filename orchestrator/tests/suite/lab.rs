@@ -149,6 +149,7 @@ impl SinkLab {
             file,
             backend: CaptureBackend::Ibdump,
             limits: CaptureLimits::default(),
+            ring_files: None,
             is_profile: false,
         }
     }

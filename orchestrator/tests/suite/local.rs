@@ -9,7 +9,7 @@ use ibscope_orchestrator::remote::{
     CommandOutput, FilePart, Files, LocalRunner, RemoteError, Runner, TransferTimeouts,
 };
 use ibscope_orchestrator::run::{self, RunError};
-use ibscope_orchestrator::undo;
+use ibscope_orchestrator::{status, undo};
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -290,6 +290,8 @@ fn fetching_ends_by_the_deadline_and_is_continued_later() {
     };
     assert!(undone.left.len() == 2 && is_reported("s1") && is_reported("s2"), "{undone:?}");
     assert!(lab.mirrored().is_empty() && lab.processes().is_empty());
+    let run = status::runs(&config, Some(7)).unwrap().remove(0);
+    assert!(!undone.has_failed() && run.state() == "fetching" && !run.is_left(), "{run:?}");
     // Undoing by hand has no deadline for the work: the deadline that has passed only limits
     // waiting.
     let undone = undo::job_without_deadline(&config, 7, &slow, Instant::now()).unwrap().remove(0);

@@ -3,11 +3,12 @@
 use crate::lab::{SinkLab, in_seconds, names, start, wait_until};
 use crate::sshd::{SshdNode, is_there, keygen, know, make_key, ssh_lines};
 use ibscope_orchestrator::config::Config;
+use ibscope_orchestrator::journal::State;
 use ibscope_orchestrator::plan::CapturePlan;
 use ibscope_orchestrator::remote::{
     CommandOutput, FilePart, Files, RemoteError, Runner, SshRunner, TransferTimeouts, parallel,
 };
-use ibscope_orchestrator::{sweep, undo};
+use ibscope_orchestrator::{status, sweep, undo};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::net::TcpListener;
@@ -649,6 +650,11 @@ fn a_long_transfer_does_not_keep_the_sweeper_from_other_runs() {
             lab.mirrored().is_empty() && !is_capturing
         });
         assert!(part.exists() && !swept.is_finished(), "the transfer waits");
+        // A prolog of the same job gets its lock, and the transfer is no fault.
+        let state = State::open(&config.run.state_dir).unwrap();
+        drop(state.lock_job(7, in_seconds(1)).expect("the lock on the job"));
+        let run = status::runs(&config, Some(7)).unwrap().remove(0);
+        assert!(run.state() == "fetching" && !run.is_left(), "{run:?}");
         first.signal_sessions("-CONT");
         let swept = swept.join().unwrap();
         assert!(swept.iter().any(|run| run.job_id == 7 && !run.is_left()), "{swept:?}");

@@ -2,6 +2,7 @@
 //! and clocks.
 
 use crate::model::link::Speed;
+use crate::model::profile::{Input, Profile};
 use crate::model::{Clock, count_either};
 use crate::pipeline::EndpointInfo;
 use anyhow::bail;
@@ -19,6 +20,29 @@ const COARSE_NS: u64 = 100_000;
 /// The LIDs of a port: `2^lmc` of them.
 fn endpoints(port: &ManifestPort) -> impl Iterator<Item = Endpoint> + use<> {
     (port.lid..=port.lid.saturating_add((1 << port.lmc) - 1)).map(|lid| Endpoint::from_lid(Lid(lid)))
+}
+
+/// A file may be given by another path than in the manifest.
+fn canonical(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Note on the packets that a ring of files has overwritten. Their number is the difference between the
+/// count of the capture program and the records of the input, if the input was read to its end.
+fn note_on_ring(capture: &ManifestCapture, inputs: &[Input]) -> Option<String> {
+    let ended = capture.ended.as_ref()?;
+    let ring = ended.ring.filter(|ring| ring.is_full)?;
+    let place = canonical(&capture.file);
+    let input = inputs.iter().find(|input| !input.ends_early && canonical(Path::new(&input.name)) == place);
+    let counts = input.zip(ended.counted).filter(|(input, _)| input.share.is_none());
+    let missing = counts.and_then(|(input, counted)| counted.packets.checked_sub(input.coverage.records));
+    let which = match missing {
+        Some(0) => return None,
+        Some(packets) => format!("{} missing", count_either(packets, "earlier packet is", "earlier packets are")),
+        None => "earlier packets may be missing".to_owned(),
+    };
+    let (sink, files) = (&capture.sink, ring.files);
+    Some(format!("{sink}: the capture kept its newest {files} files (capture.ring_files): {which}"))
 }
 
 /// A manifest and its path.
@@ -53,8 +77,15 @@ impl ManifestFile {
         ports.flat_map(endpoints).map(|endpoint| (endpoint, self.manifest.job_id.to_string())).collect()
     }
 
-    /// Notes on the packets that are missing in the captures and profiles of sinks.
-    pub(in crate::cli) fn notes_on_missing_packets(&self) -> Vec<String> {
+    /// Notes in the profile the packets that are missing in the captures and profiles of sinks. The
+    /// packets of the profile alone do not prove that it is complete then.
+    pub(in crate::cli) fn note_missing_packets(&self, profile: &mut Profile) {
+        let notes = self.notes_on_missing_packets(&profile.inputs);
+        profile.trust.doubt(notes.iter().cloned());
+        profile.notes.extend(notes);
+    }
+
+    fn notes_on_missing_packets(&self, inputs: &[Input]) -> Vec<String> {
         let notes = |capture: &ManifestCapture| {
             let (sink, ended) = (&capture.sink, capture.ended.clone().unwrap_or_default());
             let dropped = ended.profile.map_or(0, |counts| counts.dropped_packets);
@@ -64,7 +95,7 @@ impl ManifestFile {
             let limited = ended.limit.map(|limit| {
                 format!("{sink}: the capture ended at its limit, capture.{}: later packets are missing", limit.key())
             });
-            slow.into_iter().chain(limited)
+            slow.into_iter().chain(limited).chain(note_on_ring(capture, inputs))
         };
         self.manifest.captures.iter().flat_map(notes).collect()
     }
@@ -115,17 +146,15 @@ impl ManifestFile {
         inputs: &[PathBuf],
         by_packets: bool,
     ) -> anyhow::Result<BTreeMap<PathBuf, (Clock, u64)>> {
-        // A file may be given by another path than in the manifest.
-        let place = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let known: BTreeMap<PathBuf, _> = self
             .manifest
             .captures
             .iter()
-            .filter_map(|capture| Some((place(&capture.file), capture.clock?)))
+            .filter_map(|capture| Some((canonical(&capture.file), capture.clock?)))
             .filter(|(_, clock)| !by_packets || clock.uncertainty_ns < COARSE_NS)
             .collect();
         let clock = |input: &PathBuf| {
-            let clock = known.get(&place(input))?;
+            let clock = known.get(&canonical(input))?;
             let own = Clock::ahead(clock.at_ns, clock.offset_ns, clock.drift_ppm * 1e-6);
             Some((input.clone(), (own, clock.uncertainty_ns)))
         };
