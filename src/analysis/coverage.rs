@@ -2,6 +2,8 @@
 
 use super::matrix::MatrixCell;
 use crate::model::profile::CoverageState;
+use crate::model::{Profile, TrafficKind};
+use ibscope_parsers::Endpoint;
 use std::collections::BTreeMap;
 
 /// Number of pairs in each coverage state.
@@ -15,6 +17,23 @@ impl States {
             *states.entry(cell.coverage.state).or_default() += 1;
         }
         Self(states)
+    }
+
+    /// The states of the directed pairs of endpoints with data, each by its worst connection.
+    pub(crate) fn of_endpoints(profile: &Profile) -> Self {
+        let mut pairs: BTreeMap<(Endpoint, Endpoint), CoverageState> = BTreeMap::new();
+        for connection in profile.connections.iter().filter(|connection| connection.key().kind == TrafficKind::Data) {
+            let state = pairs.entry((connection.key().src, connection.key().dst)).or_default();
+            *state = connection.coverage.state.max(*state);
+        }
+        let mut states = BTreeMap::new();
+        pairs.into_values().for_each(|state| *states.entry(state).or_default() += 1);
+        Self(states)
+    }
+
+    /// Number of pairs in one state, and of all pairs.
+    pub(crate) fn count(&self, state: CoverageState) -> (u64, u64) {
+        (self.0.get(&state).copied().unwrap_or_default(), self.0.values().sum())
     }
 
     /// The common state of all pairs; `None` if the pairs differ or there are none.

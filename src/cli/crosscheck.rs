@@ -190,7 +190,7 @@ pub(super) fn run(args: &CrosscheckArgs) -> anyhow::Result<ExitCode> {
             "note: single collective operations are not compared; give the captures, unsampled and complete",
         );
     }
-    input::notes(&args.inputs, &args.reading, &profile);
+    input::notes_beside_coverage(&args.inputs, &args.reading, &profile);
     if !agrees(&result) {
         return Ok(ExitCode::from(EXIT_DIFFERENT));
     }

@@ -51,7 +51,7 @@ pub(super) fn run(args: &DiagnoseArgs) -> anyhow::Result<ExitCode> {
         Format::Json => render::diagnose::json(&diagnosis, &inputs, out),
     })?;
     output::notes(&render::diagnose::notes(&diagnosis));
-    input::notes(&source.inputs, &source.reading, &profile);
+    input::notes_beside_coverage(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }
 

@@ -78,7 +78,7 @@ pub(super) fn run(args: &MatrixArgs) -> anyhow::Result<ExitCode> {
     })?;
     output::notes(&notes);
     output::notes(matrix_note::note(&profile, matrix.by, matrix.selection).as_slice());
-    input::notes(&source.inputs, &source.reading, &profile);
+    input::notes_beside_coverage(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }
 

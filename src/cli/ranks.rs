@@ -32,6 +32,6 @@ pub(super) fn run(args: &RanksArgs) -> anyhow::Result<ExitCode> {
         Format::Csv => ranks::ranks_csv(&profile, out),
         Format::Json => ranks::ranks_json(&profile, out),
     })?;
-    input::notes(&source.inputs, &source.reading, &profile);
+    input::notes_beside_coverage(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }

@@ -40,6 +40,7 @@ pub(super) fn run(args: &WaitsArgs) -> anyhow::Result<ExitCode> {
         Format::Json => render::waits::json(&jobs, out),
     })?;
     input::rankmap_notes(&args.captures.reading, profile);
+    input::coverage_note(profile);
     output::notes(&profile.notes);
     Ok(input::exit_code(&args.captures.reading, &profile.coverage))
 }

@@ -36,6 +36,7 @@ mod reaction;
 mod reads;
 mod rendezvous;
 mod reordering;
+mod repeats;
 mod requests;
 mod storage;
 mod timing;
@@ -64,6 +65,7 @@ use ledger::{Ledger, LedgerEntry};
 use messages::MessageTracker;
 use nccl::Nccl;
 use pairing::ConnectionPairing;
+use repeats::RepeatedRun;
 use std::hash::BuildHasher as _;
 use std::hint::black_box;
 use storage::StorageTracker;
@@ -157,6 +159,7 @@ struct Connection {
     last_asking: u32,
     /// Time of the first request.
     first_time_ns: i64,
+    repeats: RepeatedRun,
     /// The PSNs of each role, each once, if digests are asked for.
     packets: PsnDigest,
     /// Those of further observations, likewise.
@@ -194,6 +197,7 @@ impl Connection {
             first: None,
             last_asking: NO_PSN,
             first_time_ns: PacketRecord::NO_TIME,
+            repeats: RepeatedRun::default(),
             packets: PsnDigest::default(),
             later_packets: PsnDigest::default(),
             ledgers: [Ledger::default(), Ledger::default(), Ledger::of_acks(others)],
@@ -410,6 +414,7 @@ impl Tracker {
         let opcode = packet.opcode();
         let role = PacketRole::of(opcode);
         let span = self.psns_of(packet, id);
+        let mut shows_copy = false;
         // The index returned this number, so the connection exists.
         let connection = &mut self.connections[id as usize];
         let (number, occurrence) = if let Some(ledger) = connection.ledgers.get_mut(role as usize) {
@@ -422,8 +427,12 @@ impl Tracker {
             match role {
                 PacketRole::Request if entry.occurrence > 1 => {
                     connection.note_retransmission(entry.number, packet.time_ns);
+                    let high = connection.ledgers[0].high().unwrap_or(entry.number);
+                    let numbers = (entry.number, entry.number + i64::from(span.max(1)));
+                    shows_copy = connection.repeats.repeat(numbers, high, packet.time_ns);
                 }
                 PacketRole::Request => {
+                    shows_copy = connection.repeats.new_request(packet.time_ns);
                     if connection.first.is_none() {
                         connection.first = i32::try_from(entry.number).ok();
                         connection.first_time_ns = packet.time_ns;
@@ -454,7 +463,7 @@ impl Tracker {
             (0, connection.others)
         };
         let counts_message = opcode.ends_request();
-        let seen = PacketObservation { connection: id, role, occurrence, counts_message };
+        let seen = PacketObservation { connection: id, role, occurrence, counts_message, shows_copy };
         if self.tracks_health || self.depth > Depth::Packets {
             self.track_packet(packet, &seen, (number, span), batch_bytes, events);
         }

@@ -9,7 +9,7 @@ use ibscope_parsers::{Endpoint, Psn};
 use std::collections::VecDeque;
 
 /// Smallest path MTU.
-const SMALLEST_MTU_BYTES: u64 = 256;
+pub(super) const SMALLEST_MTU_BYTES: u64 = 256;
 
 /// Sender and receiver of data.
 pub(super) type EndpointPair = (Endpoint, Endpoint);

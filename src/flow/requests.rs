@@ -96,8 +96,10 @@ impl Tracker {
         };
         let immediate = immediate(packet.record, batch_bytes);
         let done = following.assembly.packet(packet.record, payload, number, message, keep, immediate);
-        if opcode.is_last() {
-            let bytes = done.as_ref().and_then(|message| message.message_bytes).unwrap_or(0);
+        // A message of unknown length belongs to no size class.
+        if opcode.is_last()
+            && let Some(bytes) = done.as_ref().and_then(|message| message.message_bytes)
+        {
             self.time_request(id, packet.record, bytes, &mut events.timings);
         }
         if let Some(message) = &done {

@@ -8,7 +8,8 @@
 
 use super::arrivals::{Arrivals, PendingTiming};
 use super::assembly::Transport;
-use super::{Events, Tracker};
+use super::reads::SMALLEST_MTU_BYTES;
+use super::{Events, LARGEST_MTU_BYTES, Tracker};
 use crate::model::{Interval, ObservedPorts, PacketRecord, PacketRole, SizeClass, Timing, TimingKey, Verb};
 use ibscope_parsers::Psn;
 use ibscope_parsers::ib::Service;
@@ -99,7 +100,8 @@ struct PendingRequest {
     /// an atomic.
     psn: Psn,
     verb: Verb,
-    size: SizeClass,
+    /// Length of the message.
+    bytes: u64,
     time_ns: i64,
     /// How often the first response was observed.
     first_responses: u8,
@@ -110,6 +112,7 @@ struct PendingRequest {
 struct ResponsePacket {
     psn: Psn,
     kind: ResponseKind,
+    payload_bytes: u64,
     time_ns: i64,
     /// 0 for the first observation, 1 for the second.
     observation: usize,
@@ -130,8 +133,13 @@ impl Tracker {
     /// connection has no clear partner yet.
     pub(super) fn time_response(&mut self, id: u32, packet: &PacketRecord, occurrence: u32, timings: &mut Vec<Timing>) {
         let observation = usize::from(occurrence == 2);
-        let response =
-            ResponsePacket { psn: packet.psn(), kind: ResponseKind::of(packet), time_ns: packet.time_ns, observation };
+        let response = ResponsePacket {
+            psn: packet.psn(),
+            kind: ResponseKind::of(packet),
+            payload_bytes: packet.payload_bytes.into(),
+            time_ns: packet.time_ns,
+            observation,
+        };
         let pending = &mut self.timers[id as usize].pending_responses;
         let Some(partner) = self.pairing.partner(id) else {
             let PendingResponses { responses, overflowed } = &mut **pending.get_or_insert_default();
@@ -254,6 +262,34 @@ impl ResponseKind {
     }
 }
 
+impl PendingRequest {
+    /// True if this is the last response to the READ or atomic. A response does not name its
+    /// request, so its PSN and length have to agree with the length that the READ asks for: all
+    /// packets before the last one carry the path MTU.
+    fn ends_with(&self, response: &ResponsePacket) -> bool {
+        let ResponseKind::Data { verb, last: true, .. } = response.kind else { return false };
+        let Ok(packets_before) = u64::try_from(response.psn.since(self.psn)) else { return false };
+        let bytes_before = self.bytes.checked_sub(response.payload_bytes);
+        let is_length = |before: u64| match packets_before {
+            0 => before == 0,
+            packets => {
+                let mtu_bytes = before / packets;
+                let least = response.payload_bytes.max(SMALLEST_MTU_BYTES);
+                before.is_multiple_of(packets) && (least..=LARGEST_MTU_BYTES.into()).contains(&mtu_bytes)
+            }
+        };
+        verb == self.verb
+            && if verb == Verb::Atomic { packets_before == 0 } else { bytes_before.is_some_and(is_length) }
+    }
+
+    /// True if this response comes after the last packet that can respond to the request, which the
+    /// capture therefore misses.
+    fn is_passed_by(&self, response: &ResponsePacket) -> bool {
+        let most = self.bytes.div_ceil(SMALLEST_MTU_BYTES).max(1);
+        u64::try_from(response.psn.since(self.psn)).is_ok_and(|passed| passed >= most)
+    }
+}
+
 impl ConnectionTimer {
     /// Queues a time until the second observation of the packet that ends it.
     fn await_arrival(&mut self, role: PacketRole, number: i64, pending: PendingTiming) {
@@ -271,9 +307,8 @@ impl ConnectionTimer {
         if self.waiting.len() == MAX_WAITING {
             self.waiting.pop_front();
         }
-        let size = SizeClass::of(bytes);
         let time_ns = packet.time_ns;
-        let request = PendingRequest { psn: packet.psn(), verb, size, time_ns, first_responses: 0 };
+        let request = PendingRequest { psn: packet.psn(), verb, bytes, time_ns, first_responses: 0 };
         // Keep the order of PSNs: a packet that was lost before the capture comes late.
         let later = self.waiting.iter().rev().take_while(|other| other.psn.since(request.psn) > 0).count();
         make_room(&mut self.waiting);
@@ -320,7 +355,7 @@ impl ConnectionTimer {
         let before = timings.len();
         let observed_ports = if response.observation == 0 { ObservedPorts::OnePort } else { ObservedPorts::BothPorts };
         let mut measured = |interval, request: &PendingRequest| {
-            let key = TimingKey { interval, verb: request.verb, size: request.size };
+            let key = TimingKey { interval, verb: request.verb, size: SizeClass::of(request.bytes) };
             timings.push(Timing::between(connection, (key, None), observed_ports, (request.time_ns, response.time_ns)));
         };
         if let ResponseKind::Data { verb, first: true, .. } = response.kind {
@@ -339,18 +374,9 @@ impl ConnectionTimer {
             _ => (&mut self.completed, None),
         };
         let reached = |request: &PendingRequest| response.psn.since(request.psn);
-        // The last response packet completes the READ that started last at or before it.
-        let ended = match response.kind {
-            ResponseKind::Data { verb, last: true, .. } => list
-                .iter()
-                .filter(|request| request.verb == verb && reached(request) >= 0)
-                .map(|request| request.psn)
-                .min_by_key(|psn| response.psn.since(*psn)),
-            _ => None,
-        };
         let is_covered = |request: &PendingRequest| match (request.verb, response.kind) {
             // Only its own response completes it.
-            (Verb::Read | Verb::Atomic, _) => ended == Some(request.psn),
+            (Verb::Read | Verb::Atomic, _) => request.ends_with(response),
             (_, ResponseKind::Acknowledge) => reached(request) >= 0,
             (_, ResponseKind::Nak | ResponseKind::Data { .. }) => reached(request) > 0,
         };
@@ -358,8 +384,13 @@ impl ConnectionTimer {
         // Requests are sorted by PSN: after the first one beyond the response, no other is reached.
         while let Some(request) = list.get(kept).copied() {
             if is_covered(&request) {
-                let is_response = matches!(request.verb, Verb::Read | Verb::Atomic);
-                measured(if is_response { Interval::LastResponse } else { Interval::Acknowledged }, &request);
+                if matches!(request.verb, Verb::Read | Verb::Atomic) {
+                    measured(Interval::LastResponse, &request);
+                } else if reached(&request) == 0 {
+                    // A later ACK covers the request too, but nothing shows whether the responder
+                    // coalesced the ACKs or the capture misses the first one, which came earlier.
+                    measured(Interval::Acknowledged, &request);
+                }
                 list.remove(kept);
                 if let Some(completed) = &mut completed {
                     make_room(completed);
@@ -370,7 +401,11 @@ impl ConnectionTimer {
             if reached(&request) < 0 {
                 break;
             }
-            kept += 1;
+            if request.is_passed_by(response) {
+                list.remove(kept);
+            } else {
+                kept += 1;
+            }
         }
         if response.observation == 0 {
             let room = usize::from(self.room);
@@ -391,6 +426,7 @@ mod tests {
     use ibscope_parsers::{Endpoint, Lid, Qpn};
 
     const SEND_ONLY: u8 = 0x04;
+    const READ_REQUEST: u8 = 0x0C;
     const ACK: u8 = 0x11;
 
     fn packet(opcode: u8, psn: u32, time_ns: i64) -> PacketRecord {
@@ -406,18 +442,52 @@ mod tests {
     }
 
     fn response(psn: u32, time_ns: i64) -> ResponsePacket {
-        ResponsePacket { psn: Psn::new(psn), kind: ResponseKind::Acknowledge, time_ns, observation: 0 }
+        let kind = ResponseKind::Acknowledge;
+        ResponsePacket { psn: Psn::new(psn), kind, payload_bytes: 0, time_ns, observation: 0 }
     }
 
     #[test]
     fn the_oldest_of_too_many_requests_is_not_measured() {
         for requests in [MAX_WAITING as u32, MAX_WAITING as u32 + 1] {
             let mut timings = Vec::new();
-            with_waiting_sends(requests).response(0, &response(requests - 1, 1000), &mut timings);
-            let mut took: Vec<u64> = timings.iter().map(|timing| timing.ns).collect();
-            took.sort_unstable();
+            let mut clock = with_waiting_sends(requests);
+            (0..requests).for_each(|psn| clock.response(0, &response(psn, 1000), &mut timings));
+            let took: Vec<u64> = timings.iter().map(|timing| timing.ns).collect();
             let first = requests - MAX_WAITING as u32;
-            assert_eq!(took, (first..requests).rev().map(|psn| 1000 - u64::from(psn)).collect::<Vec<_>>());
+            assert_eq!(took, (first..requests).map(|psn| 1000 - u64::from(psn)).collect::<Vec<_>>());
+        }
+    }
+
+    /// The ACKs of PSNs 0 and 1 may have been coalesced or lost.
+    #[test]
+    fn a_later_ack_gives_no_time() {
+        let mut timings = Vec::new();
+        with_waiting_sends(4).response(0, &response(2, 1000), &mut timings);
+        assert_eq!(timings.iter().map(|timing| timing.ns).collect::<Vec<_>>(), [998]);
+    }
+
+    /// The last response to a READ has the PSN and the length that follow from the length of the
+    /// READ and from any path MTU.
+    #[test]
+    fn only_its_own_last_response_ends_a_read() {
+        let last = |psn, payload_bytes| ResponsePacket {
+            psn: Psn::new(psn),
+            kind: ResponseKind::Data { verb: Verb::Read, first: false, last: true },
+            payload_bytes,
+            time_ns: 500,
+            observation: 0,
+        };
+        // READ of 9000 bytes from PSN 10 on: 4096 + 4096 + 808, or 8 * 1024 + 808.
+        for (psn, payload_bytes, ends) in
+            [(12, 808, true), (18, 808, true), (12, 4096, false), (13, 808, false), (11, 808, false), (60, 0, false)]
+        {
+            let mut clock = ConnectionTimer::new(FIRST_ROOM);
+            clock.request(&packet(READ_REQUEST, 10, 0), Verb::Read, 9000);
+            let mut timings = Vec::new();
+            clock.response(0, &last(psn, payload_bytes), &mut timings);
+            assert_eq!(timings.len(), usize::from(ends), "{psn}, {payload_bytes} bytes");
+            // PSN 60 is beyond all responses, so the READ does not wait any longer.
+            assert_eq!(clock.waiting.is_empty(), ends || psn == 60, "{psn}, {payload_bytes} bytes");
         }
     }
 

@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Interval {
-    /// Last packet of a message that requests an ACK -> the ACK that covers it. One ACK may
-    /// complete several messages. A retransmitted message counts from its first transmission.
+    /// Last packet of a message that requests an ACK -> the ACK with its PSN. A message that only a
+    /// later ACK covers has no time. A retransmitted message counts from its first transmission.
     Acknowledged,
     /// READ request -> first packet of its response.
     FirstResponse,
@@ -54,6 +54,12 @@ impl Interval {
     #[must_use]
     pub const fn is_response_time(self) -> bool {
         matches!(self, Self::Acknowledged | Self::LastResponse)
+    }
+
+    /// True for times from a request to a response, which is a packet of another connection.
+    #[must_use]
+    pub const fn ends_with_response(self) -> bool {
+        matches!(self, Self::Acknowledged | Self::FirstResponse | Self::LastResponse)
     }
 
     /// True for times that also get a time series.

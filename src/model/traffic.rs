@@ -31,6 +31,9 @@ pub struct PacketObservation {
     /// The packet counts as a transport message: Last or Only of SEND and WRITE, READ, atomic and
     /// FLUSH requests, datagrams.
     pub counts_message: bool,
+    /// This packet shows that a request was observed twice although its sender did not retransmit it:
+    /// a go-back-N retransmits all later requests too, and no sooner than the ACK can be late.
+    pub shows_copy: bool,
 }
 
 /// Classification of the first packet of a transport message.

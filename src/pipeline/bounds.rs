@@ -293,7 +293,8 @@ mod tests {
         sums.grow(1);
         for time_ns in first_ns..first_ns + packets {
             let role = PacketRole::Request;
-            let observation = PacketObservation { connection: 0, role, occurrence: 1, counts_message: true };
+            let observation =
+                PacketObservation { connection: 0, role, occurrence: 1, counts_message: true, shows_copy: false };
             let fields = PacketFields { opcode: Opcode(4), time_ns, ..PacketFields::default() };
             sums.packet(&PacketRecord::new(fields), &observation);
         }

@@ -79,10 +79,13 @@ pub(super) fn find_aliases(
     });
     // Ports of one node do not exchange packets.
     let may_be_one_node = |a: Endpoint, b: Endpoint| !ports_with_traffic.contains(&(a.min(b), a.max(b)));
+    let unexplained = unexplained_ports(&named, &connected, &first_psns);
     let mut found = AliasCandidates::default();
     let mut open = Vec::new();
     for ends in &named {
         let mut ways = consistent_connections(ends, &connected, &first_psns);
+        // The connection of another exchange, which was not captured, may look like the stated one.
+        ways.retain(|way| !way.iter().any(|end| unexplained.contains(&end.endpoint)));
         ways.retain(|way| {
             let mut ports = way.iter().zip(ends).map(|(actual, (name, _))| (actual.endpoint, name.endpoint));
             ports.all(|(actual, name)| actual == name || may_be_one_node(actual, name))
@@ -108,6 +111,25 @@ pub(super) fn find_aliases(
         }
     }
     found.into_aliases()
+}
+
+/// Ports with a connection from PSN 0 on, as UCX starts them, whose queue pair numbers no exchange
+/// states, although exchanges state others from PSN 0 on: the capture misses exchanges of these ports,
+/// and so it may miss connections too.
+fn unexplained_ports(
+    named: &[StatedEnds],
+    connected: &ConnectionsByQpns,
+    first_psns: &FirstPsns,
+) -> BTreeSet<Endpoint> {
+    let of_ucx = named.iter().filter(|ends| ends.iter().all(|(_, psn)| *psn == 0));
+    let stated: BTreeSet<(Qpn, Qpn)> = of_ucx.map(|ends| sorted_qpns(ends[0].0, ends[1].0)).collect();
+    if stated.is_empty() {
+        return BTreeSet::new();
+    }
+    let starts_at_0 = |end: &QueuePair| first_psns.get(end).copied().flatten() == Some(0);
+    let unstated = connected.iter().filter(|(qpns, _)| !stated.contains(qpns)).flat_map(|(_, connections)| connections);
+    let from_0 = unstated.filter(|connection| connection.iter().all(starts_at_0));
+    from_0.flatten().map(|end| end.endpoint).collect()
 }
 
 /// Candidates: observed queue pairs of stated ones, and the reverse.

@@ -12,7 +12,9 @@
 //! The kinds of packets also show captures that fit neither number: with three or more points, or a
 //! second point for a part of the time, ACKs and datagrams repeat at once, as often as requests and
 //! responses.
-//! Such pairs are [`PointCount::Unclear`]: of each packet only the first observation counts.
+//! Such pairs are [`PointCount::Unclear`]: of each packet only the first observation counts. If the ACKs
+//! are missing or few packets repeat, the order of the requests shows whether a go-back-N explains
+//! them (`flow`, `repeats`).
 //!
 //! Invariant: all connections of a directed pair have the same number of observation points.
 
@@ -35,6 +37,11 @@ const EVEN_PERCENT: u64 = 25;
 /// Share of the ACKs or datagrams that repeat, in percent, from which their number of points is unclear:
 /// losses of the fabric repeat fewer.
 const UNCLEAR_REPEATED_PERCENT: u64 = 5;
+
+/// If no go-back-N explains at least half of the repeated requests, and at least so many, then they are
+/// copies, unless NAKs explain them: an RNR NAK makes the sender retransmit its last request soon, and
+/// some adapters retransmit the single request that a NAK names.
+const ENOUGH_SHOWN_COPIES: u64 = 4;
 
 /// Observation points of a directed pair of endpoints in one input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,6 +99,11 @@ struct CopyEvidence {
     /// retransmits a request and the receiver its ACK.
     acks: Repeats,
     datagrams: Repeats,
+    /// Packets that show that a request was observed twice and not retransmitted.
+    shown_copies: u64,
+    /// Second observations of requests.
+    repeated_requests: u64,
+    naks: u64,
 }
 
 impl CopyEvidence {
@@ -103,22 +115,31 @@ impl CopyEvidence {
         self.data.add(other.data);
         self.acks.add(other.acks);
         self.datagrams.add(other.datagrams);
+        self.shown_copies += other.shown_copies;
+        self.repeated_requests += other.repeated_requests;
+        self.naks += other.naks;
     }
 
     /// True if neither one nor two points explain how often packets repeat: ACKs repeat about as often
-    /// as the data, or datagrams repeat, which the transport never retransmits. `None` without enough
-    /// packets.
+    /// as the data, or datagrams repeat, which the transport never retransmits, or requests repeat in an
+    /// order that no go-back-N explains. `None` without enough packets.
     fn is_unclear(self, twice: bool) -> Option<bool> {
-        let Self { data, acks, datagrams, .. } = self;
+        let Self { data, acks, datagrams, shown_copies, repeated_requests, naks, .. } = self;
         if datagrams.is_frequent(twice) {
+            return Some(true);
+        }
+        // With two points, every request has a copy.
+        let are_copies = !twice && shown_copies >= ENOUGH_SHOWN_COPIES && shown_copies * 2 >= repeated_requests;
+        if are_copies && naks == 0 {
             return Some(true);
         }
         if data.distinct < ENOUGH || acks.distinct < ENOUGH {
             return None;
         }
         let [of_acks, of_data] = [acks, data].map(|of| of.repeated(twice) as f64 / of.distinct as f64);
+        let are_frequent = acks.is_frequent(twice) && data.is_frequent(twice);
         // An ACK that is lost makes one request and one ACK repeat. Lost requests repeat alone.
-        Some(acks.is_frequent(twice) && data.is_frequent(twice) && of_acks >= 0.6 * of_data)
+        Some((are_frequent || are_copies) && of_acks >= 0.6 * of_data)
     }
 
     /// True if a packet repeats that could be another copy.
@@ -230,7 +251,8 @@ fn join_same((next, evidence): &mut CopiesOfPair, (pair, sum): &mut CopiesOfPair
 }
 
 fn evidence(key: &ConnectionKey, partial: &PartialSums) -> CopyEvidence {
-    let mut evidence = CopyEvidence::default();
+    let [shown_copies, naks] = partial.order_of_requests();
+    let mut evidence = CopyEvidence { shown_copies, naks, ..CopyEvidence::default() };
     let is_unacknowledged = matches!(Opcode(key.service << 5).service(), Service::Ud | Service::Uc);
     // Packets without a PSN cannot be distinguished, so they are no evidence.
     for role in [PacketRole::Request, PacketRole::Response, PacketRole::Acknowledge] {
@@ -239,6 +261,9 @@ fn evidence(key: &ConnectionKey, partial: &PartialSums) -> CopyEvidence {
         evidence.odd[role as usize] += (first + odd).saturating_sub(second + even);
         let [quick_second, quick_odd, _] = partial.quick_packets(role);
         let quick = Repeats { distinct: first, second: quick_second, odd: quick_odd };
+        if role == PacketRole::Request {
+            evidence.repeated_requests += second;
+        }
         match role {
             _ if is_unacknowledged => evidence.datagrams.add(quick),
             PacketRole::Acknowledge => evidence.acks.add(quick),
@@ -270,6 +295,23 @@ mod tests {
             let datagrams = CopyEvidence { datagrams: repeats(100, second, odd), ..Default::default() };
             assert_eq!(datagrams.is_unclear(twice), Some(true), "{second}");
         }
+    }
+
+    /// A second point for a short time.
+    #[test]
+    fn an_order_of_requests_that_no_go_back_n_explains_is_unclear() {
+        let copies =
+            CopyEvidence { data: repeats(200, 6, 0), shown_copies: 6, repeated_requests: 6, ..Default::default() };
+        let with_acks = |second| CopyEvidence { acks: repeats(200, second, 0), ..copies };
+        assert_eq!([copies, with_acks(0)].map(|copies| copies.is_unclear(false)), [Some(true); 2]);
+        // A go-back-N explains most of them.
+        let explained = CopyEvidence { shown_copies: 2, ..with_acks(6) };
+        assert_eq!(explained.is_unclear(false), Some(false));
+        assert_eq!(CopyEvidence { shown_copies: 2, ..copies }.is_unclear(false), None);
+        // NAKs explain repeated requests, but no repeated ACKs.
+        let refused = |second| CopyEvidence { naks: 6, ..with_acks(second) };
+        assert_eq!([6, 1].map(|second| refused(second).is_unclear(false)), [Some(true), Some(false)]);
+        assert_eq!(CopyEvidence { naks: 6, ..copies }.is_unclear(false), None);
     }
 
     /// Requests are lost and repeat; an ACK that is lost makes a request and an ACK repeat.

@@ -88,6 +88,11 @@ impl TransmissionRule {
     }
 }
 
+/// True for a NAK or RNR NAK: bits 6 and 5 of the AETH syndrome are not 0.
+fn is_nak(packet: &PacketRecord, role: PacketRole) -> bool {
+    role == PacketRole::Acknowledge && packet.extension >> 24 & 0x60 != 0
+}
+
 /// Raises a count by one, if the count is known and the element is new.
 fn increment_if(most: &mut Option<usize>, is_new: bool) {
     if let Some(most) = most {
@@ -144,7 +149,7 @@ impl SizeSquares {
     }
 }
 
-/// Sums of second, later odd and later even observations.
+/// Sums of second, later odd and later even observations, and counts that few connections have.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct LaterSums {
     sums: [[PacketSums; OCCURRENCES - 1]; PacketRole::COUNT],
@@ -152,6 +157,9 @@ struct LaterSums {
     /// ACKs and packets of unacknowledged services among them that follow a first observation of one
     /// within [`QUICK_NS`].
     quick_packets: [[u64; OCCURRENCES - 1]; PacketRole::COUNT],
+    /// Packets that show that a request was observed twice and not retransmitted.
+    shown_copies: u64,
+    naks: u64,
 }
 
 /// Copies of a packet are observed within this time, in nanoseconds. Adapters wait much longer for an
@@ -195,10 +203,13 @@ impl Default for PartialSums {
 impl PartialSums {
     /// Adds a packet that was observed before.
     #[inline(never)]
-    fn add_later(&mut self, observation: &PacketObservation, value: &TrafficSums, time_ns: i64) {
+    fn add_later(&mut self, packet: &PacketRecord, observation: &PacketObservation, value: &TrafficSums) {
         let Some(class) = occurrence_class(observation.occurrence).checked_sub(1) else { return };
+        let time_ns = packet.time_ns;
         let has_times = ![time_ns, self.last_new_ns].contains(&PacketRecord::NO_TIME);
-        let is_quick = has_times && time_ns.saturating_sub(self.last_new_ns) <= QUICK_NS;
+        // A receiver without a buffer repeats its RNR NAK for each retransmission.
+        let is_quick =
+            has_times && !is_nak(packet, observation.role) && time_ns.saturating_sub(self.last_new_ns) <= QUICK_NS;
         let later = self.later_observations.get_or_insert_default();
         later.quick_packets[observation.role as usize][class] += u64::from(is_quick);
         later.sums[observation.role as usize][class] += value.sums;
@@ -230,6 +241,11 @@ impl PartialSums {
     /// that follow a first one within [`QUICK_NS`].
     fn quick_packets(&self, role: PacketRole) -> [u64; OCCURRENCES - 1] {
         self.later_observations.as_ref().map_or_else(Default::default, |later| later.quick_packets[role as usize])
+    }
+
+    /// Packets that show that a request was observed twice and not retransmitted, and NAKs.
+    fn order_of_requests(&self) -> [u64; 2] {
+        self.later_observations.as_ref().map_or_else(Default::default, |later| [later.shown_copies, later.naks])
     }
 
     /// Transport messages by occurrence class.
@@ -406,7 +422,13 @@ impl Accumulator {
                 partial.rdma += RdmaSums { messages, payload_bytes: sums.payload_bytes };
             }
         } else {
-            partial.add_later(observation, &value, packet.time_ns);
+            partial.add_later(packet, observation, &value);
+        }
+        if is_nak(packet, observation.role) {
+            partial.later_observations.get_or_insert_default().naks += 1;
+        }
+        if observation.shows_copy {
+            partial.later_observations.get_or_insert_default().shown_copies += 1;
         }
         if *keeps_sizes
             && observation.occurrence == 1
@@ -658,7 +680,13 @@ mod tests {
         sums.grow(1);
         sums.packet(
             &packet,
-            &PacketObservation { connection: 0, role: PacketRole::Request, occurrence: 1, counts_message: true },
+            &PacketObservation {
+                connection: 0,
+                role: PacketRole::Request,
+                occurrence: 1,
+                counts_message: true,
+                shows_copy: false,
+            },
         );
         for start in
             [StartEvent::Recognized(LibraryStack::UcxUd, None), StartEvent::Retransmitted, StartEvent::Unknown(None)]

@@ -1,6 +1,6 @@
 //! Symbols, sentences and lists that mark pairs with an incomplete capture in terminal output.
 
-use super::units::count_of;
+use super::units::{count_of, group};
 use crate::analysis::Label;
 use crate::analysis::coverage::States;
 use crate::analysis::matrix::Matrix;
@@ -38,6 +38,19 @@ pub(crate) fn sentences(states: &States) -> Vec<String> {
         .incomplete()
         .map(|(state, count)| format!("{} {} ({}).", symbol(state), meaning(state), count_of(count, "pair")))
         .collect()
+}
+
+/// The note of outputs that do not show the coverage of single pairs; `None` if the capture proves no
+/// pair incomplete.
+pub(crate) fn note(states: &States) -> Option<String> {
+    let (incomplete, all) = states.count(CoverageState::Incomplete);
+    let which = if incomplete == all { "all".to_owned() } else { format!("{} of {}", group(incomplete), group(all)) };
+    (incomplete > 0).then(|| {
+        format!(
+            "{which} pairs of endpoints are incomplete: packets or messages are missing, so counts and bytes are lower \
+             bounds; `ibscope matrix --by endpoint` shows the pairs"
+        )
+    })
 }
 
 /// One line per pair with known missing packets or messages, the most first.

@@ -8,7 +8,7 @@ pub mod collective_instances;
 pub mod collectives;
 mod columns;
 pub mod compare;
-mod coverage;
+pub(crate) mod coverage;
 pub mod crosscheck;
 pub mod diagnose;
 pub mod fabric_map;

@@ -6,6 +6,8 @@ use crate::tools::{ibscope, in_parallel, result};
 use ibscope::analysis::GroupBy;
 use ibscope::analysis::latency::{LatencyGrouping, LatencyKey, latencies};
 use ibscope::model::{Histogram, Profile};
+use ibscope_samples::hard::frame::PacketFrame;
+use ibscope_samples::hard::{Recording, partial};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -129,6 +131,41 @@ pub(crate) fn reference_times(run: &runs::RecordedRun) -> ReferenceTimes {
         }
     }
     look
+}
+
+/// A capture that misses half of the ACKs has times for the requests whose ACK it holds only, none longer
+/// than in the whole capture. In a ping-pong, each request has an ACK of its own.
+#[test]
+fn a_missing_ack_gives_no_longer_time() {
+    let run = runs::named("perf-send-lat");
+    let recording = Recording::read(&run.node(1)).expect("recording");
+    let mut acks = 0;
+    let mut kept = std::collections::BTreeSet::new();
+    let half = partial::keep(&recording, |_, record| {
+        let frame = PacketFrame::read(recording.link_type, record);
+        let Some(frame) = frame.filter(|frame| frame.opcode.is_ack()) else { return true };
+        acks += 1;
+        let psn = record.data[frame.bth_at + 9..][..3].to_vec();
+        let is_kept = acks % 4 < 2;
+        if is_kept {
+            kept.insert((frame.src, psn));
+        }
+        is_kept
+    });
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("node1.pcap");
+    half.write(&path).expect("written");
+    let found = by_pair(&profile(&[path]));
+    let reference = reference_times(&run);
+    let mut samples = 0;
+    for (src, dst) in [(1, 2), (2, 1)] {
+        let own = &found[&("acknowledged", "SEND", src, dst)];
+        let times = reference.acknowledgements.iter().filter(|(asker, ..)| *asker == src);
+        assert!(Some(own.max()) <= times.map(|(.., ns)| *ns).max(), "{src} to {dst}: {} ns", own.max());
+        samples += own.samples();
+    }
+    assert_eq!(samples, kept.len() as u64);
+    assert!(samples > 400, "{samples} of 1000 requests");
 }
 
 #[test]

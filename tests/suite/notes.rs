@@ -1,6 +1,9 @@
 //! Notes are printed once per analysis: by `analyze`, `summary` and commands that read captures.
 
+use crate::runs;
 use crate::tools::{ibscope, sample};
+use ibscope_samples::hard::frame::PacketFrame;
+use ibscope_samples::hard::{Recording, partial};
 
 /// Commands on a profile print one line that points to the notes, with the verdict.
 #[test]
@@ -28,4 +31,29 @@ fn commands_on_a_profile_point_to_the_notes_in_one_line() {
     // Two profiles: one line for each.
     let compared = lines(&ibscope(["compare", place, place]).stderr);
     assert_eq!(compared.iter().filter(|line| line.contains("`ibscope summary ")).count(), 2, "{compared:?}");
+}
+
+/// One acknowledged SEND is missing. Commands that do not show the coverage of single pairs print how
+/// many pairs are incomplete.
+#[test]
+fn a_missing_packet_is_reported_with_all_numbers() {
+    let whole = runs::named("ompi-openib-ring2").node(1);
+    let recording = Recording::read(&whole).expect("recording");
+    let is_send = |index: usize| {
+        let frame = PacketFrame::read(recording.link_type, &recording.records[index]);
+        frame.is_some_and(|frame| frame.opcode.is_send() && frame.src_qp.is_none())
+    };
+    let middle = (recording.records.len() / 2..recording.records.len()).find(|index| is_send(*index)).expect("a SEND");
+    let folder = tempfile::tempdir().expect("folder");
+    let short = folder.path().join("node1.pcap");
+    partial::keep(&recording, |index, _| index != middle).write(&short).expect("written");
+    for command in ["timeline", "rates", "latency", "collectives", "phases", "messages", "waits", "storage", "paths"] {
+        let note = |path: &std::path::Path| {
+            let ran = ibscope([command.as_ref(), path.as_os_str()]);
+            ran.stderr.lines().find(|line| line.contains("pairs of endpoints are incomplete")).map(str::to_owned)
+        };
+        let found = note(&short).unwrap_or_default();
+        assert!(found.starts_with("note: 1 of 2 pairs "), "{command}: {found}");
+        assert_eq!(note(&whole), None, "{command}");
+    }
 }

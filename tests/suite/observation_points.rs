@@ -6,6 +6,7 @@ use crate::tools::in_parallel;
 use crate::wire::profile;
 use ibscope::model::profile::{ConnectionRow, CoverageState};
 use ibscope::model::{Profile, TrafficKind};
+use ibscope_samples::hard::frame::PacketFrame;
 use ibscope_samples::hard::{Recording, combine, partial};
 
 /// Time from one observation point to the next, in nanoseconds.
@@ -94,4 +95,28 @@ fn a_second_point_for_a_part_of_the_time_leaves_no_complete_pair_with_too_many_p
         }
     });
     assert!(checked.into_inner() >= 20);
+}
+
+/// The second mirror is on for 5 % of the records. Nothing but the order of the requests shows it if
+/// the capture has no ACKs.
+#[test]
+fn copies_of_a_short_time_count_once_and_are_no_retransmissions() {
+    for name in ["mpich-rc-ring2", "ompi-rc-ring2"] {
+        let (recording, _) = one_point(&runs::named(name)).expect("one point without retransmissions");
+        let is_ack = |_: usize, record: &_| {
+            PacketFrame::read(recording.link_type, record).is_some_and(|frame| frame.opcode.is_ack())
+        };
+        let without_acks = partial::keep(&recording, |index, record| !is_ack(index, record));
+        for recording in [recording.clone(), without_acks] {
+            let records = recording.records.len();
+            let part = records * 40 / 100..records * 45 / 100;
+            let second = combine::shift(&partial::window(&recording, part), HOP_NS);
+            let found = profile_of(&combine::merge(&[recording.clone(), second]));
+            for own in data(&profile_of(&recording)).filter(|own| own.traffic.packets >= MANY_PACKETS) {
+                let same = named(&found, own);
+                assert_eq!(same.traffic, own.traffic, "{name}, {records} records");
+                assert_eq!(same.retransmissions.packets(), 0, "{name}, {records} records");
+            }
+        }
+    }
 }

@@ -9,12 +9,14 @@ use super::job_choice::JobChoice;
 use super::manifest::ManifestFile;
 use super::usage::UsageError;
 use super::{files, output};
+use crate::analysis::coverage::States;
 use crate::model::profile::JobRow;
 use crate::model::{Coverage, Profile, TrustVerdict, count_of, printable};
 use crate::pipeline::{
     self, AnalysisLimits, AnalysisMeasures, AnalysisOptions, AnalysisWindow, ClockOptions, EndpointInfo,
     FolderContents, TimePoint,
 };
+use crate::render;
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
@@ -305,8 +307,20 @@ fn with_progress<T>(paths: &[PathBuf], options: &AnalysisOptions, work: impl FnO
     result
 }
 
-/// Prints the notes on a result: about the rank map, the time window and the captures.
+/// Prints the notes on a result: about the rank map, the time window, the captures, and the pairs that
+/// miss packets.
 pub(in crate::cli) fn notes(inputs: &[PathBuf], reading: &InputArgs, profile: &Profile) {
+    notes_beside_coverage(inputs, reading, profile);
+    coverage_note(profile);
+}
+
+/// Prints a note if the capture misses packets or messages of some pairs.
+pub(in crate::cli) fn coverage_note(profile: &Profile) {
+    output::notes(render::coverage::note(&States::of_endpoints(profile)).as_slice());
+}
+
+/// Like [`notes`], for a result that shows the coverage of each pair.
+pub(in crate::cli) fn notes_beside_coverage(inputs: &[PathBuf], reading: &InputArgs, profile: &Profile) {
     rankmap_notes(reading, profile);
     let is_profile = pipeline::is_profile(&inputs[0]);
     if let Some(note) = empty_window(reading, profile, is_profile) {
