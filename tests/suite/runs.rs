@@ -58,7 +58,7 @@ pub(crate) fn of_third_set(name: &str) -> RecordedRun {
 
 /// All runs of the fourth set, `samples/runs4`, which has captures of the ports only.
 pub(crate) fn of_fourth_set() -> Vec<RecordedRun> {
-    of_set("runs4", 8)
+    of_set("runs4", 9)
 }
 
 /// The run of this name of the first or second set.

@@ -1,10 +1,14 @@
 //! Programs that send in many ways, over several transports and protocols of UCX and libfabric
-//! (`samples/runs4`): every message counts, and captures that begin late do not look complete.
+//! (`samples/runs4`): every message counts, and captures that begin late or miss connections do not look
+//! complete.
 
 use crate::runs::{self, RecordedRun, decompressed};
 use crate::tools::{HEADER_BYTES, csv_rows, result, walk};
+use ibscope_samples::hard::frame::PacketFrame;
+use ibscope_samples::hard::{Recording, partial};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Records between two starts of late captures.
 const STEP: usize = 5;
@@ -12,16 +16,20 @@ const STEP: usize = 5;
 /// follow.
 const STARTS: usize = 100;
 
+/// Captures that miss half of the connections.
+const SUBSETS: u32 = 24;
+
 /// Messages and bytes of a pair of ranks, and whether they are complete.
 type Cell = ((u64, u64), bool);
 
-/// The cells with both ranks.
+/// The cells with both ranks whose counts are known.
 fn cells(captures: &[PathBuf]) -> BTreeMap<(u32, u32), Cell> {
     let text = result(&["matrix", "--by", "rank", "--format", "csv"], captures);
     let number = |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("{text:?} is no number"));
     let rows = csv_rows(&text);
     let known = rows.iter().filter(|row| row["src"].parse::<u32>().is_ok() && row["dst"].parse::<u32>().is_ok());
-    let cells = known.map(|row| {
+    // Other cells are empty.
+    let cells = known.filter(|row| !row["messages"].is_empty() && !row["mpi_bytes"].is_empty()).map(|row| {
         let counts = (number(&row["messages"]), number(&row["mpi_bytes"]));
         ((number(&row["src"]) as u32, number(&row["dst"]) as u32), (counts, row["coverage"] == "complete"))
     });
@@ -68,4 +76,32 @@ fn late_captures_of_datagrams_are_complete_only_without_loss() {
         }
         assert!(incomplete > 0, "{}: no message is before any start", run.name);
     }
+}
+
+/// Four ranks per node exchange equal messages, and UCX starts all connections at PSN 0. Half of the
+/// connections are left out: no cell has the messages of another pair of ranks.
+#[test]
+fn captures_without_some_connections_exchange_no_ranks() {
+    let folder = tempfile::tempdir().expect("folder");
+    let some = folder.path().join("some.pcap");
+    let runs = runs::of_fourth_set();
+    let run = runs.iter().find(|run| run.name.contains("lulesh")).expect("a run of LULESH");
+    let (whole, sent) = (Recording::read(&run.node(1)).expect("recording"), sent(run));
+    let mut known = 0;
+    for seed in 0..SUBSETS {
+        let is_kept = |index: usize| {
+            let frame = PacketFrame::read(whole.link_type, &whole.records[index]);
+            let key = frame.map(|frame| (frame.src, frame.dst, frame.dest_qp));
+            xxh3_64(format!("{key:?} {seed}").as_bytes()) % 2 == 0
+        };
+        partial::keep(&whole, |index, _| is_kept(index)).write(&some).expect("capture");
+        for (pair, (counts, is_complete)) in cells(std::slice::from_ref(&some)) {
+            let all = sent.get(&pair).copied().unwrap_or_default();
+            let place = format!("subset {seed}, {pair:?}: {counts:?} of {all:?}");
+            assert!(counts.0 <= all.0 && counts.1 <= all.1, "{place}");
+            assert!(!is_complete || counts == all, "{place}");
+            known += u32::from(counts == all && counts.0 > 0);
+        }
+    }
+    assert!(known > SUBSETS, "only {known} cells have the messages of their pair");
 }
