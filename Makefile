@@ -138,7 +138,7 @@ soak: deps
 	$(call install,$(LARGE_TRACE_PACKAGES) $(ANSIBLE_PACKAGES) $(NEWEST_DEBIAN_PACKAGES))
 	$(CARGO) nextest run --release --locked --test soak --no-capture
 	$(CARGO) nextest run --release --locked --test hard --test suite --run-ignored only --no-capture
-	IBSCOPE_SOAK=1 $(CARGO) nextest run --release --locked --test fabric --no-capture -E 'test(2000_hosts) | test(eight_leaves) | test(a_thousand) | test(faults_at_all_steps) | test(newest_slurm) | test(prologs_of_slurms_user) | test(what_an_epilog_of_slurms_user) | test(ansible)'
+	IBSCOPE_SOAK=1 $(CARGO) nextest run --release --locked --test fabric --no-capture -E 'test(2000_hosts) | test(eight_leaves) | test(a_thousand) | test(faults_at_all_steps) | test(newest_slurm) | test(prologs_of_slurms_user) | test(what_an_epilog_of_slurms_user) | test(for_slurms_user) | test(ansible)'
 
 # New inputs are kept in FUZZ, failing ones in FUZZ/failures.
 FUZZ ?= target/fuzz

@@ -95,8 +95,8 @@ struct CopyEvidence {
     odd: [u64; 3],
     /// Requests and responses of connected services.
     data: Repeats,
-    /// ACKs, and packets of unacknowledged services (datagrams, UC); of repeated ones those that repeat at once. After a timeout, the sender
-    /// retransmits a request and the receiver its ACK.
+    /// ACKs, and packets of unacknowledged services (datagrams, UC); of repeated ones those that repeat at
+    /// once. After a timeout, the sender retransmits a request and the receiver its ACK.
     acks: Repeats,
     datagrams: Repeats,
     /// Packets that show that a request was observed twice and not retransmitted.
@@ -130,7 +130,8 @@ impl CopyEvidence {
         }
         // With two points, every request has a copy.
         let are_copies = !twice && shown_copies >= ENOUGH_SHOWN_COPIES && shown_copies * 2 >= repeated_requests;
-        if are_copies && naks == 0 {
+        // A second point copies ACKs too. If none of many repeats, the sender retransmitted single requests.
+        if are_copies && naks == 0 && (acks.distinct < ENOUGH || acks.repeated(twice) > 0) {
             return Some(true);
         }
         if data.distinct < ENOUGH || acks.distinct < ENOUGH {
@@ -303,7 +304,8 @@ mod tests {
         let copies =
             CopyEvidence { data: repeats(200, 6, 0), shown_copies: 6, repeated_requests: 6, ..Default::default() };
         let with_acks = |second| CopyEvidence { acks: repeats(200, second, 0), ..copies };
-        assert_eq!([copies, with_acks(0)].map(|copies| copies.is_unclear(false)), [Some(true); 2]);
+        assert_eq!([copies, with_acks(1)].map(|copies| copies.is_unclear(false)), [Some(true); 2]);
+        assert_eq!(with_acks(0).is_unclear(false), Some(false));
         // A go-back-N explains most of them.
         let explained = CopyEvidence { shown_copies: 2, ..with_acks(6) };
         assert_eq!(explained.is_unclear(false), Some(false));

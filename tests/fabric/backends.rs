@@ -5,7 +5,7 @@ use crate::analysis::{by_rank, check_run, files};
 use crate::cases::{LONGEST, hook, lab, starts};
 use crate::container::until;
 use crate::jobs::{clean, expected, folder_of, manifest_of, only_folder};
-use crate::lab::{HookLab, NODES};
+use crate::lab::{HookLab, LabSetting, NODES};
 use crate::site::SiteConfig;
 use crate::switch::SwitchFault;
 use crate::tools;
@@ -102,8 +102,8 @@ pub(crate) fn every_node_captures_at_its_own_adapter() {
 
 /// The real tcpdump at an interface where the frames of a recorded job arrive: all of them are in
 /// the file, and the filter drops all other frames.
-pub(crate) fn tcpdump_captures_roce() {
-    let lab = HookLab::start();
+pub(crate) fn tcpdump_captures_roce(setting: LabSetting) {
+    let lab = HookLab::start_in(setting);
     for interface in ["ve0", "ve1"] {
         lab.container.succeeds(["ip", "link", "set", interface, "mtu", "9000"]);
     }

@@ -79,7 +79,9 @@ pub(crate) fn killed(lab: &HookLab, job: u32) -> String {
 fn begun(lab: &HookLab, job: u32) -> std::process::Child {
     let path = lab.path().join("capture.toml").display().to_string();
     let program = lab.path().join("bin/ibscope").display().to_string();
-    let words = [&program, "hook", "prolog", "--config", &path].map(str::to_owned);
+    let (reuid, regid) = (format!("--reuid={}", lab.user), format!("--regid={}", lab.user));
+    let words = ["setpriv", &reuid, &regid, "--clear-groups", &program, "hook", "prolog", "--config", &path];
+    let words = words.map(str::to_owned);
     let words = crate::site::environment("prolog", job, NODELIST).into_iter().chain(words);
     lab.container.command(std::path::Path::new("/"), words).spawn().expect("a hook")
 }

@@ -96,7 +96,7 @@ const TESTS: [(&str, Test); 40] = [
     ("the_owner_loses_the_race_for_files_of_a_run", races::the_owner_loses_the_race_for_files_of_a_run),
     ("registers_are_written_read_back_and_cleared", backends::registers_are_written_read_back_and_cleared),
     ("every_node_captures_at_its_own_adapter", backends::every_node_captures_at_its_own_adapter),
-    ("tcpdump_captures_roce", backends::tcpdump_captures_roce),
+    ("tcpdump_captures_roce", || backends::tcpdump_captures_roce(LabSetting::ROOT)),
     ("nodes_are_reached_through_a_jump_host", settings::nodes_are_reached_through_a_jump_host),
     (
         "captures_are_given_to_their_owner_and_analyzed_on_the_sinks",
@@ -118,10 +118,9 @@ const TESTS: [(&str, Test); 40] = [
     ),
     ("six_steps_lead_to_the_first_captured_job", first_steps::six_steps_lead_to_the_first_captured_job),
     ("an_option_of_sbatch_requests_a_capture", || spank::an_option_of_sbatch_requests_a_capture(LabSetting::ROOT)),
-    (
-        "a_user_with_a_sudo_rule_captures_and_can_do_nothing_else",
-        sudo::a_user_with_a_sudo_rule_captures_and_can_do_nothing_else,
-    ),
+    ("a_user_with_a_sudo_rule_captures_and_can_do_nothing_else", || {
+        sudo::a_user_with_a_sudo_rule_captures_and_can_do_nothing_else(LabSetting::ROOT);
+    }),
     ("sinks_keep_profiles_only", profile_only::sinks_keep_profiles_only),
     ("faults_at_some_steps_leave_nothing", fault_matrix::faults_at_some_steps_leave_nothing),
     ("the_documents_count_all_faults", fault_matrix::the_documents_count_all_faults),
@@ -131,7 +130,7 @@ const TESTS: [(&str, Test); 40] = [
 
 /// Variable with which `make soak` runs the tests that take longest.
 const SOAK: &str = "IBSCOPE_SOAK";
-const LONGEST: [(&str, Test); 14] = [
+const LONGEST: [(&str, Test); 16] = [
     (
         "all_ports_of_eight_leaves_are_mirrored_and_undone_in_time",
         large::all_ports_of_eight_leaves_are_mirrored_and_undone_in_time,
@@ -141,6 +140,10 @@ const LONGEST: [(&str, Test); 14] = [
     }),
     ("prologs_of_slurms_user_are_canceled_and_killed", || {
         slurm_failures::slurm_cancels_and_kills_prologs_and_the_fabric_is_restored(LabSetting::SLURM);
+    }),
+    ("tcpdump_captures_roce_for_slurms_user", || backends::tcpdump_captures_roce(LabSetting::SLURM)),
+    ("a_user_with_a_sudo_rule_captures_for_slurms_user", || {
+        sudo::a_user_with_a_sudo_rule_captures_and_can_do_nothing_else(LabSetting::SLURM);
     }),
     ("the_newest_slurm_captures_a_job", debian::the_newest_slurm_captures_a_job),
     ("the_newest_slurm_cancels_and_kills_prologs", debian::the_newest_slurm_cancels_and_kills_prologs),

@@ -6,7 +6,7 @@ use crate::container::until;
 use crate::failures::killed;
 use crate::first_steps::fresh_machine;
 use crate::jobs::{SAMPLE, clean, folder_of};
-use crate::lab::HookLab;
+use crate::lab::{HookLab, LabSetting};
 use crate::site::SiteConfig;
 use crate::switch::SwitchFault;
 use crate::{simulated, tools};
@@ -48,13 +48,19 @@ fn install(lab: &HookLab) {
 }
 
 /// Captures start, stop and are undone after a kill; the user cannot use the rule for anything else.
-pub(crate) fn a_user_with_a_sudo_rule_captures_and_can_do_nothing_else() {
-    let lab = HookLab::start();
+pub(crate) fn a_user_with_a_sudo_rule_captures_and_can_do_nothing_else(setting: LabSetting) {
+    let lab = HookLab::start_in(setting);
     lab.traffic(&tools::sample(SAMPLE));
     install(&lab);
+    let limits = "disk_limit_bytes = 1_000_000_000\nmax_bytes = 100_000_000";
+    // Only root can give the captures to another user.
+    let (capture, owner) = match setting.user {
+        "root" => (format!("{limits}\nowner = \"daemon\""), (1, 0)),
+        user => (limits.to_owned(), (lab.uid(user), lab.uid(user))),
+    };
     lab.configure(SiteConfig {
         ssh: "user = \"ibscope\"\nhelper = \"/usr/local/bin/ibscope\"",
-        capture: "disk_limit_bytes = 1_000_000_000\nmax_bytes = 100_000_000\nowner = \"daemon\"",
+        capture: &capture,
         ..SiteConfig::PLAIN
     });
     let tested = lab.capture(&["selftest", "--nodelist", "n[001-004]"]);
@@ -69,7 +75,7 @@ pub(crate) fn a_user_with_a_sudo_rule_captures_and_can_do_nothing_else() {
     refused(&lab);
     assert_eq!(lab.hook("epilog", 730, nodes).code, 0);
     clean(&lab);
-    check_run(&lab, &folder_of(&lab, 730), 2, (1, 0));
+    check_run(&lab, &folder_of(&lab, 730), 2, owner);
 
     // A prolog is killed while captures run and some ports are mirrored.
     lab.switch_fault(Some(SwitchFault::Kill(3)));
