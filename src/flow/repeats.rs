@@ -17,39 +17,41 @@ use crate::model::PacketRecord;
 /// have retransmissions after 245 us.
 const COPY_NS: i64 = 100_000;
 
-/// The requests that were repeated last.
-#[derive(Clone, Copy, Debug)]
+/// The requests that were repeated last. Every connection has one, so it is small.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RepeatedRun {
-    /// The number after the latest request if that was repeated; `i64::MIN` if it was new.
-    next: i64,
+    /// Low bits of the number after the latest request, if that was repeated.
+    next: u32,
+    is_repeated: bool,
     /// The run ended before the highest number that was sent.
     is_open: bool,
-    /// Time of the last new request.
-    new_ns: i64,
+    /// Low bits of the time of the last new request, in units of 1024 ns.
+    new_1024ns: u32,
+    has_time: bool,
 }
 
-impl Default for RepeatedRun {
-    fn default() -> Self {
-        Self { next: i64::MIN, is_open: false, new_ns: PacketRecord::NO_TIME }
-    }
+/// A time in units of 1024 ns. It repeats after 73 minutes, which a retransmission hits by chance only.
+const fn units(time_ns: i64) -> u32 {
+    (time_ns >> 10) as u32
 }
 
 impl RepeatedRun {
     /// Takes a request that was observed before: its first number and the one after its last. `high`
     /// is the highest number so far. Returns true if it is a copy of the last new request.
     pub(super) fn repeat(&mut self, (number, end): (i64, i64), high: i64, time_ns: i64) -> bool {
-        let starts = number != self.next;
-        self.next = end;
+        let starts = !self.is_repeated || number as u32 != self.next;
+        (self.next, self.is_repeated) = (end as u32, true);
         self.is_open = end <= high;
-        let has_times = ![time_ns, self.new_ns].contains(&PacketRecord::NO_TIME);
-        starts && !self.is_open && has_times && time_ns.saturating_sub(self.new_ns) <= COPY_NS
+        let has_times = self.has_time && time_ns != PacketRecord::NO_TIME;
+        starts && !self.is_open && has_times && units(time_ns).wrapping_sub(self.new_1024ns) <= units(COPY_NS)
     }
 
     /// Takes a new request. Returns true if the run before it was no whole go-back-N.
     #[inline]
     pub(super) fn new_request(&mut self, time_ns: i64) -> bool {
         let was_open = self.is_open;
-        *self = Self { next: i64::MIN, is_open: false, new_ns: time_ns };
+        let has_time = time_ns != PacketRecord::NO_TIME;
+        *self = Self { new_1024ns: units(time_ns), has_time, ..Self::default() };
         was_open
     }
 }
@@ -89,7 +91,7 @@ mod tests {
     fn a_late_repetition_is_no_copy() {
         let mut run = RepeatedRun::default();
         run.new_request(0);
-        assert!(!run.repeat((1, 2), 1, COPY_NS + 1));
+        assert!(!run.repeat((1, 2), 1, COPY_NS + 1024));
         run.new_request(0);
         assert!(run.repeat((2, 3), 2, COPY_NS));
     }
