@@ -243,11 +243,15 @@ impl Connection {
         [acknowledged, responses.high()]
     }
 
+    /// True if the PSNs of the requests have no gap.
+    fn misses_no_request(&self) -> bool {
+        self.ledgers[PacketRole::Request as usize].missing_numbers() == 0
+    }
+
     /// PSN of the last request, if none is missing and all PSNs are certain.
     fn last_sent(&self) -> Option<u32> {
-        let [requests, ..] = &self.ledgers;
-        let is_certain = !self.guesses && !self.restarted && requests.missing_numbers() == 0;
-        requests.high().map(psn).filter(|_| is_certain)
+        let is_certain = !self.guesses && !self.restarted && self.misses_no_request();
+        self.ledgers[PacketRole::Request as usize].high().map(psn).filter(|_| is_certain)
     }
 
     /// Notes a request whose PSN was observed before. The first request of the connection, observed

@@ -20,8 +20,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Interval {
-    /// Last packet of a message that requests an ACK -> the ACK with its PSN. A message that only a
-    /// later ACK covers has no time. A retransmitted message counts from its first transmission.
+    /// Last packet of a message that requests an ACK -> the ACK that covers it. One ACK may complete
+    /// several messages; if packets are missing, it completes only the message with its PSN. A
+    /// retransmitted message counts from its first transmission.
     Acknowledged,
     /// READ request -> first packet of its response.
     FirstResponse,
