@@ -12,10 +12,12 @@ pub(crate) struct States(BTreeMap<CoverageState, u64>);
 
 impl States {
     pub(crate) fn of<'a>(cells: impl IntoIterator<Item = &'a MatrixCell>) -> Self {
+        Self::count_all(cells.into_iter().map(|cell| cell.coverage.state))
+    }
+
+    fn count_all(all: impl Iterator<Item = CoverageState>) -> Self {
         let mut states = BTreeMap::new();
-        for cell in cells {
-            *states.entry(cell.coverage.state).or_default() += 1;
-        }
+        all.for_each(|state| *states.entry(state).or_default() += 1);
         Self(states)
     }
 
@@ -26,9 +28,7 @@ impl States {
             let state = pairs.entry((connection.key().src, connection.key().dst)).or_default();
             *state = connection.coverage.state.max(*state);
         }
-        let mut states = BTreeMap::new();
-        pairs.into_values().for_each(|state| *states.entry(state).or_default() += 1);
-        Self(states)
+        Self::count_all(pairs.into_values())
     }
 
     /// Number of pairs in one state, and of all pairs.

@@ -151,15 +151,16 @@ impl Tracker {
             return;
         };
         let pending = pending.take();
-        let misses_none = [partner, id].into_iter().all(|id| self.connections[id as usize].misses_no_request());
+        let connections = &self.connections;
+        let misses_none = || [partner, id].into_iter().all(|id| connections[id as usize].misses_no_request());
         let clock = &mut self.timers[partner as usize];
         for response in pending.iter().flat_map(|pending| &pending.responses) {
-            clock.response((partner, misses_none), response, timings);
+            clock.response(partner, response, misses_none, timings);
         }
         if pending.is_some_and(|pending| pending.overflowed) {
             clock.forget();
         }
-        clock.response((partner, misses_none), &response, timings);
+        clock.response(partner, &response, misses_none, timings);
     }
 
     /// Takes the first or second observation of a request or response, for the transit time between
@@ -355,8 +356,9 @@ impl ConnectionTimer {
     /// capture misses no request of the two directions, and so hardly an ACK.
     fn response(
         &mut self,
-        (connection, misses_none): (u32, bool),
+        connection: u32,
         response: &ResponsePacket,
+        misses_none: impl Fn() -> bool,
         timings: &mut Vec<Timing>,
     ) {
         let before = timings.len();
@@ -393,7 +395,7 @@ impl ConnectionTimer {
             if is_covered(&request) {
                 if matches!(request.verb, Verb::Read | Verb::Atomic) {
                     measured(Interval::LastResponse, &request);
-                } else if reached(&request) == 0 || misses_none {
+                } else if reached(&request) == 0 || misses_none() {
                     // A later ACK covers the request too, if the responder coalesced the ACKs. If packets
                     // are missing, the ACK that came first may be one of them.
                     measured(Interval::Acknowledged, &request);
@@ -458,7 +460,7 @@ mod tests {
         for requests in [MAX_WAITING as u32, MAX_WAITING as u32 + 1] {
             let mut timings = Vec::new();
             let mut clock = with_waiting_sends(requests);
-            (0..requests).for_each(|psn| clock.response((0, false), &response(psn, 1000), &mut timings));
+            (0..requests).for_each(|psn| clock.response(0, &response(psn, 1000), || false, &mut timings));
             let took: Vec<u64> = timings.iter().map(|timing| timing.ns).collect();
             let first = requests - MAX_WAITING as u32;
             assert_eq!(took, (first..requests).map(|psn| 1000 - u64::from(psn)).collect::<Vec<_>>());
@@ -470,7 +472,7 @@ mod tests {
     fn a_later_ack_gives_a_time_only_if_no_packet_is_missing() {
         for (misses_none, expected) in [(true, &[1000, 999, 998][..]), (false, &[998])] {
             let mut timings = Vec::new();
-            with_waiting_sends(4).response((0, misses_none), &response(2, 1000), &mut timings);
+            with_waiting_sends(4).response(0, &response(2, 1000), || misses_none, &mut timings);
             assert_eq!(timings.iter().map(|timing| timing.ns).collect::<Vec<_>>(), expected);
         }
     }
@@ -493,7 +495,7 @@ mod tests {
             let mut clock = ConnectionTimer::new(FIRST_ROOM);
             clock.request(&packet(READ_REQUEST, 10, 0), Verb::Read, 9000);
             let mut timings = Vec::new();
-            clock.response((0, false), &last(psn, payload_bytes), &mut timings);
+            clock.response(0, &last(psn, payload_bytes), || false, &mut timings);
             assert_eq!(timings.len(), usize::from(ends), "{psn}, {payload_bytes} bytes");
             // PSN 60 is beyond all responses, so the READ does not wait any longer.
             assert_eq!(clock.waiting.is_empty(), ends || psn == 60, "{psn}, {payload_bytes} bytes");

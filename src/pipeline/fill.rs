@@ -161,9 +161,11 @@ fn add(
         detection.stack_and_layout(key),
     ));
     let mut timings = timings(connection.latencies, detection.stack_and_layout(key));
-    timings.retain(|timing| storage.is_some() || timing.interval != Interval::StorageCommand);
-    // Responses that were not assigned to these requests in the end may be those of another connection.
-    timings.retain(|timing| sender.is_some() || !timing.interval.ends_with_response());
+    timings.retain(|timing| match timing.interval {
+        Interval::StorageCommand => storage.is_some(),
+        // Responses that were not assigned to these requests in the end may be those of another connection.
+        interval => sender.is_some() || !interval.ends_with_response(),
+    });
     add_times(profile, index, timings, &connection.time_bins);
     let mut sizes = connection.sizes;
     for ((class, size), sums) in mpi_sums.sizes.into_sorted() {

@@ -130,17 +130,17 @@ struct LoadedProfiles {
 fn load(places: &[PathBuf], options: &mut AnalysisOptions) -> Result<LoadedProfiles, MergeError> {
     let mut heads: Vec<PartsHeader> = Vec::new();
     let mut parts: Vec<(usize, InputPart)> = Vec::new();
-    let mut bounds = MemoryBounds::new(options);
+    let mut bounds: Option<MemoryBounds> = None;
     for (index, place) in places.iter().enumerate() {
         let bytes = profile::read_parts(place)?;
         let (head, own) = parts::read(&bytes).map_err(|why| MergeError::InvalidParts { place: place.clone(), why })?;
         if let Some(what) = heads.first().and_then(|first| first.settings.difference(&head.settings)) {
             return Err(MergeError::DifferentSettings { first: places[0].clone(), second: place.clone(), what });
         }
-        if heads.is_empty() {
+        let bounds = bounds.get_or_insert_with(|| {
             head.settings.apply(options);
-            bounds = MemoryBounds::new(options);
-        }
+            MemoryBounds::new(options)
+        });
         heads.push(head);
         parts.extend(own.into_iter().map(|part| (index, part)));
         let shards = parts.iter_mut().flat_map(|(_, part)| &mut part.shards);

@@ -39,7 +39,7 @@ impl CongestionSlot {
 
     /// True for a NAK or an RNR NAK.
     #[inline]
-    const fn is_nak(packet: &PacketRecord, role: PacketRole) -> bool {
+    pub(super) const fn is_nak(packet: &PacketRecord, role: PacketRole) -> bool {
         matches!(role, PacketRole::Acknowledge) && packet.extension >> 29 != 0
     }
 

@@ -88,11 +88,6 @@ impl TransmissionRule {
     }
 }
 
-/// True for a NAK or RNR NAK: bits 6 and 5 of the AETH syndrome are not 0.
-fn is_nak(packet: &PacketRecord, role: PacketRole) -> bool {
-    role == PacketRole::Acknowledge && packet.extension >> 24 & 0x60 != 0
-}
-
 /// Raises a count by one, if the count is known and the element is new.
 fn increment_if(most: &mut Option<usize>, is_new: bool) {
     if let Some(most) = most {
@@ -208,8 +203,8 @@ impl PartialSums {
         let time_ns = packet.time_ns;
         let has_times = ![time_ns, self.last_new_ns].contains(&PacketRecord::NO_TIME);
         // A receiver without a buffer repeats its RNR NAK for each retransmission.
-        let is_quick =
-            has_times && !is_nak(packet, observation.role) && time_ns.saturating_sub(self.last_new_ns) <= QUICK_NS;
+        let is_nak = CongestionSlot::is_nak(packet, observation.role);
+        let is_quick = has_times && !is_nak && time_ns.saturating_sub(self.last_new_ns) <= QUICK_NS;
         let later = self.later_observations.get_or_insert_default();
         later.quick_packets[observation.role as usize][class] += u64::from(is_quick);
         later.sums[observation.role as usize][class] += value.sums;
@@ -424,7 +419,7 @@ impl Accumulator {
         } else {
             partial.add_later(packet, observation, &value);
         }
-        if is_nak(packet, observation.role) {
+        if CongestionSlot::is_nak(packet, observation.role) {
             partial.later_observations.get_or_insert_default().naks += 1;
         }
         if observation.shows_copy {

@@ -27,7 +27,7 @@ fn connection_hash(recording: &Recording, index: usize, seed: u64) -> usize {
 }
 
 /// Distributes the connections over files; empty files are left out.
-fn by_connection(recording: &Recording, files: usize, seed: u64) -> Vec<Recording> {
+pub(crate) fn by_connection(recording: &Recording, files: usize, seed: u64) -> Vec<Recording> {
     let part = |file| partial::keep(recording, |index, _| connection_hash(recording, index, seed) % files == file);
     (0..files).map(part).filter(|part| !part.records.is_empty()).collect()
 }

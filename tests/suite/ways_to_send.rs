@@ -2,13 +2,12 @@
 //! (`samples/runs4`): every message counts, and captures that begin late or miss connections do not look
 //! complete.
 
+use crate::connection_parts::by_connection;
 use crate::runs::{self, RecordedRun, decompressed};
 use crate::tools::{HEADER_BYTES, csv_rows, result, walk};
-use ibscope_samples::hard::frame::PacketFrame;
-use ibscope_samples::hard::{Recording, partial};
+use ibscope_samples::hard::Recording;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use xxhash_rust::xxh3::xxh3_64;
 
 /// Records between two starts of late captures.
 const STEP: usize = 5;
@@ -17,7 +16,7 @@ const STEP: usize = 5;
 const STARTS: usize = 100;
 
 /// Captures that miss half of the connections.
-const SUBSETS: u32 = 24;
+const SUBSETS: u64 = 24;
 
 /// Messages and bytes of a pair of ranks, and whether they are complete.
 type Cell = ((u64, u64), bool);
@@ -89,18 +88,13 @@ fn captures_without_some_connections_exchange_no_ranks() {
     let (whole, sent) = (Recording::read(&run.node(1)).expect("recording"), sent(run));
     let mut known = 0;
     for seed in 0..SUBSETS {
-        let is_kept = |index: usize| {
-            let frame = PacketFrame::read(whole.link_type, &whole.records[index]);
-            let key = frame.map(|frame| (frame.src, frame.dst, frame.dest_qp));
-            xxh3_64(format!("{key:?} {seed}").as_bytes()).is_multiple_of(2)
-        };
-        partial::keep(&whole, |index, _| is_kept(index)).write(&some).expect("capture");
+        by_connection(&whole, 2, seed)[0].write(&some).expect("capture");
         for (pair, (counts, is_complete)) in cells(std::slice::from_ref(&some)) {
             let all = sent.get(&pair).copied().unwrap_or_default();
             let place = format!("subset {seed}, {pair:?}: {counts:?} of {all:?}");
             assert!(counts.0 <= all.0 && counts.1 <= all.1, "{place}");
             assert!(!is_complete || counts == all, "{place}");
-            known += u32::from(counts == all && counts.0 > 0);
+            known += u64::from(counts == all && counts.0 > 0);
         }
     }
     assert!(known > SUBSETS, "only {known} cells have the messages of their pair");
