@@ -182,8 +182,17 @@ fn check_mirroring(config: &Config, sinks: &[String], runner: &dyn Runner) -> Op
         MirrorBackend::None => return None,
         MirrorBackend::Mstreg => config.tools.mstreg.to_string_lossy().into_owned(),
         MirrorBackend::Command => {
-            let values =
-                TemplateValues { leaf_guid: 0, leaf_lid: 1, port: 1, sink_port: 2, node: "node", sink: "sink", job: 1 };
+            let (port, ports) = (1, &[1]);
+            let values = TemplateValues {
+                leaf_guid: 0,
+                leaf_lid: 1,
+                port,
+                ports,
+                sink_port: 2,
+                node: "node",
+                sink: "sink",
+                job: 1,
+            };
             config.mirror.command.as_ref()?.on.fill(&values).ok()?.swap_remove(0)
         }
     };

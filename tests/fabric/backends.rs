@@ -7,6 +7,7 @@ use crate::container::until;
 use crate::jobs::{clean, expected, folder_of, manifest_of, only_folder};
 use crate::lab::{HookLab, LabSetting, NODES};
 use crate::site::SiteConfig;
+use crate::sweeper::sweep;
 use crate::switch::SwitchFault;
 use crate::tools;
 use crate::topology::leaf_guid;
@@ -82,6 +83,29 @@ pub(crate) fn registers_are_written_read_back_and_cleared() {
     refused("MPAT", "pa_id=0", "e=0", "MPAR first");
     assert!(set("MPAR", first, "enable=0").status.success());
     assert!(set("MPAT", "pa_id=0", "e=0").status.success());
+    clean(&lab);
+}
+
+/// A command that takes all ports of a leaf: ports that it left out are noticed, and one refused port
+/// undoes all.
+pub(crate) fn a_command_mirrors_all_ports_of_a_leaf_at_once() {
+    let lab = lab(SiteConfig { mirrors_once_per_leaf: true, ..SiteConfig::PLAIN });
+    starts(&lab, 705);
+    assert_eq!(lab.mirrored(), expected(&lab, &NODES[..4], ["sink1a", "sink2a"], 705));
+    // Of each leaf, one port cannot be switched off.
+    lab.switch_fault(Some(SwitchFault::Keep(lab.topology.place("n002").1 as u8)));
+    let log_text = hook(&lab, "epilog", 705);
+    assert!(log_text.contains("may still be mirrored"), "{log_text}");
+    assert!(!lab.mirrored().is_empty());
+    lab.switch_fault(None);
+    let swept = sweep(&lab);
+    assert_eq!(swept.code, 0, "{}{}", swept.stdout, swept.stderr);
+    clean(&lab);
+    check_run(&lab, &folder_of(&lab, 705), 2, (0, 0));
+
+    lab.switch_fault(Some(SwitchFault::Refuse(lab.topology.place("n002").1 as u8)));
+    let log_text = hook(&lab, "prolog", 706);
+    assert!(log_text.contains("refused") && log_text.contains("all changes are undone"), "{log_text}");
     clean(&lab);
 }
 

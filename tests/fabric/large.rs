@@ -144,39 +144,50 @@ pub(crate) fn all_ports_of_eight_leaves_are_mirrored_and_undone_in_time() {
     let addresses = addresses_of(nodes.iter().chain(&sinks));
     lab.one_ssh_server(&addresses);
     let names: Vec<&str> = sinks.iter().map(String::as_str).collect();
-    let path =
-        lab.configure_for(SiteConfig { run: "[fabric]\ntimeout_s = 60", ..SiteConfig::PLAIN }, &names, &addresses);
-    let text = fs::read_to_string(&path).expect("configuration");
-    let deadline = format!("deadline_s = {DEADLINE_S}");
-    assert!(text.contains(&deadline));
-    fs::write(&path, text.replace(&deadline, &format!("deadline_s = {DEFAULT_DEADLINE_S}"))).expect("configuration");
     let list = nodes.join(",");
-    // As after earlier jobs, the ports of all nodes are known.
-    assert_eq!(lab.capture(&["plan", "--job", "1", "--nodelist", &list]).code, 0);
-
-    let timed = |which: &str| {
+    let configure = |mirrors_once_per_leaf: bool| {
+        let site = SiteConfig { mirrors_once_per_leaf, run: "[fabric]\ntimeout_s = 60", ..SiteConfig::PLAIN };
+        let path = lab.configure_for(site, &names, &addresses);
+        let text = fs::read_to_string(&path).expect("configuration");
+        let deadline = format!("deadline_s = {DEADLINE_S}");
+        assert!(text.contains(&deadline));
+        let text = text.replace(&deadline, &format!("deadline_s = {DEFAULT_DEADLINE_S}"));
+        fs::write(&path, text).expect("configuration");
+    };
+    let timed = |which: &str, job: u32| {
         let (began, cpu_s) = (Instant::now(), processor_s(&lab));
-        let ran = lab.hook(which, 1, &list);
+        let ran = lab.hook(which, job, &list);
         assert_eq!(ran.code, 0, "{}{}", ran.stderr, lab.log_text());
         let took_s = began.elapsed().as_secs_f64();
         assert!(took_s < DEFAULT_DEADLINE_S, "{took_s:.1} s");
         let cpu_s = processor_s(&lab) - cpu_s;
         println!("{which} of {} ports on {FULL_LEAVES} leaves: {took_s:.1} s, {cpu_s:.1} s of processors", nodes.len());
     };
-    // How long this takes depends on the other work of the machine: every port takes three programs.
-    timed("prolog");
-    assert!(lab.log_text().contains("capturing: 8 captures, 288 ports mirrored"), "{}", lab.log_text());
-    assert_eq!(lab.mirrored().len(), FULL_LEAVES * FULL_PORTS);
-    println!("{}", lab.log_text().lines().last().expect("a line"));
+    // How long this takes depends on the other work of the machine. Three commands for each port, then
+    // three for each leaf.
+    for (job, mirrors_once_per_leaf) in [(1, false), (2, true)] {
+        configure(mirrors_once_per_leaf);
+        println!("mirrors {}", if mirrors_once_per_leaf { "once per leaf" } else { "once per port" });
+        // As after earlier jobs, the ports of all nodes are known.
+        assert_eq!(lab.capture(&["plan", "--job", "1", "--nodelist", &list]).code, 0);
+        timed("prolog", job);
+        assert!(
+            lab.log_text().contains(&format!("job {job}: capturing: 8 captures, 288 ports mirrored")),
+            "{}",
+            lab.log_text()
+        );
+        assert_eq!(lab.mirrored().len(), FULL_LEAVES * FULL_PORTS);
+        println!("{}", lab.log_text().lines().last().expect("a line"));
 
-    let deaf = leaf_guid(3);
-    lab.switch_fault(Some(SwitchFault::HangAt(deaf)));
-    timed("epilog");
-    let left = lab.mirrored();
-    assert!(left.len() == FULL_PORTS && left.keys().all(|port| port.leaf == deaf), "{left:?}");
-    assert_eq!(lab.captures_running(), [""; 0]);
-    lab.switch_fault(None);
-    let swept = sweep(&lab);
-    assert_eq!(swept.code, 0, "{}{}", swept.stdout, swept.stderr);
-    clean(&lab);
+        let deaf = leaf_guid(3);
+        lab.switch_fault(Some(SwitchFault::HangAt(deaf)));
+        timed("epilog", job);
+        let left = lab.mirrored();
+        assert!(left.len() == FULL_PORTS && left.keys().all(|port| port.leaf == deaf), "{left:?}");
+        assert_eq!(lab.captures_running(), [""; 0]);
+        lab.switch_fault(None);
+        let swept = sweep(&lab);
+        assert_eq!(swept.code, 0, "{}{}", swept.stdout, swept.stderr);
+        clean(&lab);
+    }
 }

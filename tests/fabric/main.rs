@@ -95,6 +95,7 @@ const TESTS: [(&str, Test); 40] = [
     ("users_lose_the_race_for_a_path", races::users_lose_the_race_for_a_path),
     ("the_owner_loses_the_race_for_files_of_a_run", races::the_owner_loses_the_race_for_files_of_a_run),
     ("registers_are_written_read_back_and_cleared", backends::registers_are_written_read_back_and_cleared),
+    ("a_command_mirrors_all_ports_of_a_leaf_at_once", backends::a_command_mirrors_all_ports_of_a_leaf_at_once),
     ("every_node_captures_at_its_own_adapter", backends::every_node_captures_at_its_own_adapter),
     ("tcpdump_captures_roce", || backends::tcpdump_captures_roce(LabSetting::ROOT)),
     ("nodes_are_reached_through_a_jump_host", settings::nodes_are_reached_through_a_jump_host),

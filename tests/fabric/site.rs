@@ -19,6 +19,8 @@ pub(crate) struct SiteConfig<'a> {
     pub(crate) program: &'a str,
     /// Further lines of `[ssh]`.
     pub(crate) ssh: &'a str,
+    /// The mirroring command takes all ports of a leaf at once.
+    pub(crate) mirrors_once_per_leaf: bool,
     /// Further lines of `[mirror]`.
     pub(crate) mirror: &'a str,
     /// `capture.directory`, in the lab's folder.
@@ -37,6 +39,7 @@ impl SiteConfig<'_> {
         backend: "command",
         program: "ibdump",
         ssh: "",
+        mirrors_once_per_leaf: false,
         mirror: "",
         captures: "captures",
         capture: "",
@@ -76,10 +79,15 @@ impl HookLab {
             _ => format!("[sinks]\nnodes = {sinks:?}\nhostfile_directory = \"{}\"\n", at("hosts")),
         };
         let commands = match site.backend {
-            "command" => COMMANDS.replace("SWITCH", &at("bin/switchctl")),
+            "command" if site.mirrors_once_per_leaf => {
+                COMMANDS.replace(r#""--port", "{port}""#, r#""--ports", "{ports}""#)
+            }
+            "command" => COMMANDS.to_owned(),
             _ => String::new(),
         };
-        let SiteConfig { backend, program, ssh, mirror, captures, capture, collect, run } = site;
+        let commands = commands.replace("SWITCH", &at("bin/switchctl"));
+        let SiteConfig { backend, program, ssh, mirrors_once_per_leaf: _, mirror, captures, capture, collect, run } =
+            site;
         let mut text = format!(
             r#"[ssh]
 key = "{key}"

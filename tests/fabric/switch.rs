@@ -2,7 +2,8 @@
 //! mirrors, and refuses invalid requests as a switch does.
 //!
 //! `switchctl on|off --leaf GUID --port N --to N --job N` and `switchctl show --leaf GUID --port
-//! N`. State, log and faults are files in the lab's folder `switch`.
+//! N`; `--ports N,N` instead of `--port N` changes or shows several ports in one call. State, log and
+//! faults are files in the lab's folder `switch`.
 
 use crate::gate::{self, GateDecision};
 use crate::lab::HookLab;
@@ -142,20 +143,37 @@ fn work(words: &[String], lab: &Path) -> Result<(), String> {
     if decision == GateDecision::Fail {
         return Err("the test lets this fail".to_owned());
     }
-    if let ["show", "--leaf", leaf, "--port", number] = words[..] {
-        return show(folder, leaf, number, decision == GateDecision::Lie);
+    if let ["show", "--leaf", leaf, ports @ ("--port" | "--ports"), numbers] = words[..] {
+        let mut numbers = port_numbers(ports, numbers).into_iter();
+        return numbers.try_for_each(|number| show(folder, leaf, number, decision == GateDecision::Lie));
     }
     if decision == GateDecision::Lie {
         return Ok(());
     }
-    let [verb @ ("on" | "off"), "--leaf", leaf, "--port", number, "--to", sink, "--job", job] = words[..] else {
-        return Err(format!("usage: {NAME} on|off --leaf GUID --port N --to N --job N, not {words:?}"));
+    let [verb @ ("on" | "off"), "--leaf", leaf, ports @ ("--port" | "--ports"), numbers, "--to", sink, "--job", job] =
+        words[..]
+    else {
+        return Err(format!("usage: {NAME} on|off --leaf GUID --port N|--ports N,N --to N --job N, not {words:?}"));
     };
-    let (port, mirror) = row(&[leaf, number, sink, job]).ok_or_else(|| format!("not numbers: {words:?}"))?;
+    let changes = port_numbers(ports, numbers).into_iter().map(|number| {
+        let (port, mirror) = row(&[leaf, number, sink, job]).ok_or_else(|| format!("not numbers: {words:?}"))?;
+        Ok(SwitchCall { on: verb == "on", port, mirror })
+    });
+    change(lab, leaf, &changes.collect::<Result<Vec<_>, String>>()?)
+}
+
+/// The port numbers of a call; several only with `--ports`.
+fn port_numbers<'a>(option: &str, numbers: &'a str) -> Vec<&'a str> {
+    if option == "--ports" { numbers.split(',').collect() } else { vec![numbers] }
+}
+
+/// Changes some ports of a leaf, one after the other until the first error.
+fn change(lab: &Path, leaf: &str, changes: &[SwitchCall]) -> Result<(), String> {
+    let folder = &lab.join("switch");
     fs::create_dir_all(folder).map_err(|error| error.to_string())?;
     let fault = fs::read_to_string(folder.join("fault")).unwrap_or_default();
     if fault == "hang" || fault == format!("hang {leaf}") {
-        log(folder, &format!("{verb} {leaf} {number} {sink} {job}"));
+        changes.iter().for_each(|call| _ = log(folder, call));
         // Wait until the fault is cleared.
         while fs::read_to_string(folder.join("fault")).is_ok_and(|fault| fault.starts_with("hang")) {
             std::thread::sleep(std::time::Duration::from_millis(20));
@@ -165,35 +183,57 @@ fn work(words: &[String], lab: &Path) -> Result<(), String> {
     // One at a time, as a switch does.
     let lock = File::create(folder.join("lock")).map_err(|error| error.to_string())?;
     lock.lock().map_err(|error| error.to_string())?;
-    let calls = log(folder, &format!("{verb} {leaf} {number} {sink} {job}"));
-    match fault.split_once(' ').unwrap_or((&fault, "")) {
-        ("refuse", which) if verb == "on" && which == number => return Err(format!("port {number}: refused")),
-        ("keep", which) if verb == "off" && which == number => return Err(format!("port {number}: busy")),
-        _ => {}
-    }
     let mut ports = parse(&fs::read_to_string(folder.join("state")).unwrap_or_default());
-    match (verb, ports.get(&port)) {
-        (_, Some(other)) if *other != mirror => {
-            return Err(format!("port {number} of {leaf} is mirrored to port {} for job {}", other.sink, other.job));
+    let (mut is_killing, mut outcome) = (false, Ok(()));
+    for call in changes {
+        let calls = log(folder, call);
+        outcome = change_port(&mut ports, call, &fault);
+        if outcome.is_err() {
+            break;
         }
-        ("on", _) => _ = ports.insert(port, mirror),
-        _ => _ = ports.remove(&port),
-    }
-    let is_sink = |of: &LeafPort| ports.iter().any(|(port, mirror)| port.leaf == of.leaf && mirror.sink == of.number);
-    if ports.keys().any(is_sink) {
-        return Err("a sink's port cannot be mirrored".to_owned());
+        is_killing |= fault == format!("kill {calls}");
     }
     let mut lines = String::new();
     for (port, mirror) in &ports {
-        writeln!(lines, "{:#018x} {} {} {}", port.leaf, port.number, mirror.sink, mirror.job)
-            .expect("a string takes all");
+        writeln!(lines, "{}", state_line(*port, *mirror)).expect("a string takes all");
     }
     replace(&folder.join("state"), &lines)?;
     crate::ibdump::deliver(lab);
-    if fault == format!("kill {calls}") {
+    if is_killing {
         kill_callers();
     }
+    outcome
+}
+
+/// Changes one port, unless the switch refuses it.
+fn change_port(ports: &mut BTreeMap<LeafPort, SwitchMirror>, call: &SwitchCall, fault: &str) -> Result<(), String> {
+    let SwitchCall { on, port, mirror } = *call;
+    let LeafPort { leaf, number } = port;
+    match fault.split_once(' ').unwrap_or((fault, "")) {
+        ("refuse", which) if on && which == number.to_string() => return Err(format!("port {number}: refused")),
+        ("keep", which) if !on && which == number.to_string() => return Err(format!("port {number}: busy")),
+        _ => {}
+    }
+    if let Some(other) = ports.get(&port).filter(|other| **other != mirror) {
+        let SwitchMirror { sink, job } = other;
+        return Err(format!("port {number} of {leaf:#018x} is mirrored to port {sink} for job {job}"));
+    }
+    let is_sink = |of: &LeafPort, sink: u8| of.leaf == leaf && of.number == sink;
+    let feeds_sink = |(other, to): (&LeafPort, &SwitchMirror)| is_sink(other, mirror.sink) || is_sink(&port, to.sink);
+    if on && (is_sink(&port, mirror.sink) || ports.iter().any(feeds_sink)) {
+        return Err("a sink's port cannot be mirrored".to_owned());
+    }
+    if on {
+        ports.insert(port, mirror);
+    } else {
+        ports.remove(&port);
+    }
     Ok(())
+}
+
+/// `LEAF PORT SINK JOB`, as [`row`] parses it.
+fn state_line(port: LeafPort, mirror: SwitchMirror) -> String {
+    format!("{:#018x} {} {} {}", port.leaf, port.number, mirror.sink, mirror.job)
 }
 
 /// Replaces a file atomically, because others read it without the lock.
@@ -215,12 +255,14 @@ fn show(folder: &Path, leaf: &str, number: &str, is_lie: bool) -> Result<(), Str
     Ok(())
 }
 
-/// Logs a call, and returns the number of calls so far.
-fn log(folder: &Path, line: &str) -> usize {
+/// Logs a call for a port, and returns the number of calls so far.
+fn log(folder: &Path, call: &SwitchCall) -> usize {
     let mut log: File = OpenOptions::new().create(true).append(true).open(folder.join("log")).expect("log");
     let time = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos();
+    let verb = if call.on { "on" } else { "off" };
     // One write for the line, because several of these programs write to the file at the same time.
-    log.write_all(format!("{time} {line}\n").as_bytes()).expect("log");
+    let line = format!("{time} {verb} {}\n", state_line(call.port, call.mirror));
+    log.write_all(line.as_bytes()).expect("log");
     fs::read_to_string(folder.join("log")).expect("log").lines().count()
 }
 

@@ -68,21 +68,21 @@ pub struct MirrorConfig {
     pub mstreg: Mstreg,
 }
 
-/// Commands of the site. Each runs once per port.
+/// Commands of the site. Each runs once per port, or once per leaf if it has `{ports}`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MirrorCommand {
-    /// Mirrors one port to the sink's port.
+    /// Mirrors the port, or the ports, to the sink's port.
     pub on: CommandTemplate,
-    /// Stops mirroring the port; must succeed also if the port is not mirrored.
+    /// Stops mirroring; must succeed also for ports that are not mirrored.
     pub off: CommandTemplate,
-    /// Shows whether a port is mirrored, for `check_on` and `check_off`.
+    /// Shows whether the port, or each of the ports, is mirrored, for `check_on` and `check_off`.
     #[serde(default)]
     pub check: Option<CommandTemplate>,
-    /// Text that a line of the check's output contains if the port is mirrored to the sink.
+    /// Text that a line of the check's output contains for each port that is mirrored to the sink.
     #[serde(default)]
     pub check_on: Option<TextTemplate>,
-    /// Text that a line of the check's output contains if the port is not mirrored.
+    /// Text that a line of the check's output contains for each port that is not mirrored.
     #[serde(default)]
     pub check_off: Option<TextTemplate>,
 }

@@ -15,6 +15,8 @@ pub struct TemplateValues<'a> {
     pub leaf_lid: u16,
     /// `{port}`: port of the leaf that is mirrored.
     pub port: u8,
+    /// `{ports}`: all ports of the leaf that are mirrored to the sink, separated by commas.
+    pub ports: &'a [u8],
     /// `{sink_port}`: port of the leaf that leads to the sink.
     pub sink_port: u8,
     /// `{node}`: node at the mirrored port.
@@ -39,15 +41,22 @@ pub enum TemplateError {
     Control(String),
     /// The placeholder does not exist.
     #[error(
-        "{{{0}}} is not a placeholder; expected one of {{leaf_guid}}, {{leaf_lid}}, {{port}}, {{sink_port}}, {{node}}, {{sink}}, {{job}}"
+        "{{{0}}} is not a placeholder; expected one of {{leaf_guid}}, {{leaf_lid}}, {{port}}, {{ports}}, {{sink_port}}, {{node}}, {{sink}}, {{job}}"
     )]
     Unknown(String),
     /// A brace has no partner.
     #[error("{0:?} has an unmatched brace; write {{{{ and }}}} for literal braces")]
     Brace(String),
-    /// The command would be the same for all ports.
-    #[error("the command has no {{port}}; it runs once per port and needs the port's number")]
+    /// The command names no port.
+    #[error(
+        "the command has neither {{port}} nor {{ports}}; it needs {{port}} to run once per port, or {{ports}} to run once per leaf"
+    )]
     NoPort,
+    /// A command that runs once per leaf has a value of a single port.
+    #[error(
+        "the command has {{ports}} and so runs once per leaf; remove {{port}} and {{node}}, which differ from port to port"
+    )]
+    OnePortOfLeaf,
     /// A node name that cannot be inserted.
     #[error(transparent)]
     Name(#[from] NameError),
@@ -58,6 +67,7 @@ enum Placeholder {
     LeafGuid,
     LeafLid,
     Port,
+    Ports,
     SinkPort,
     Node,
     Sink,
@@ -121,6 +131,7 @@ fn placeholder(name: &str) -> Result<Placeholder, TemplateError> {
         "leaf_guid" => Placeholder::LeafGuid,
         "leaf_lid" => Placeholder::LeafLid,
         "port" => Placeholder::Port,
+        "ports" => Placeholder::Ports,
         "sink_port" => Placeholder::SinkPort,
         "node" => Placeholder::Node,
         "sink" => Placeholder::Sink,
@@ -140,6 +151,7 @@ impl TextTemplate {
                 TemplatePart::Value(Placeholder::LeafGuid) => write!(text, "{}", guid::text(values.leaf_guid)),
                 TemplatePart::Value(Placeholder::LeafLid) => write!(text, "{}", values.leaf_lid),
                 TemplatePart::Value(Placeholder::Port) => write!(text, "{}", values.port),
+                TemplatePart::Value(Placeholder::Ports) => write!(text, "{}", port_list(values.ports)),
                 TemplatePart::Value(Placeholder::SinkPort) => write!(text, "{}", values.sink_port),
                 TemplatePart::Value(Placeholder::Job) => write!(text, "{}", values.job),
                 TemplatePart::Value(Placeholder::Node) => write!(text, "{}", checked_node(values.node)?),
@@ -148,6 +160,10 @@ impl TextTemplate {
         }
         Ok(text)
     }
+}
+
+fn port_list(ports: &[u8]) -> String {
+    ports.iter().map(u8::to_string).collect::<Vec<_>>().join(",")
 }
 
 fn checked_node(node: &str) -> Result<&str, NameError> {
@@ -164,14 +180,27 @@ impl TryFrom<Vec<String>> for CommandTemplate {
         if !program.starts_with('/') || !matches!(argv[0].0[..], [TemplatePart::Literal(_)]) {
             return Err(TemplateError::Program(program));
         }
-        if !argv.iter().any(|text| text.0.contains(&TemplatePart::Value(Placeholder::Port))) {
-            return Err(TemplateError::NoPort);
+        let command = Self(argv);
+        let is_of_one_port = command.has(Placeholder::Port) || command.has(Placeholder::Node);
+        match (command.runs_once_per_leaf(), command.has(Placeholder::Port)) {
+            (true, _) if is_of_one_port => Err(TemplateError::OnePortOfLeaf),
+            (false, false) => Err(TemplateError::NoPort),
+            _ => Ok(command),
         }
-        Ok(Self(argv))
     }
 }
 
 impl CommandTemplate {
+    fn has(&self, placeholder: Placeholder) -> bool {
+        self.0.iter().any(|text| text.0.contains(&TemplatePart::Value(placeholder)))
+    }
+
+    /// True if the command takes all ports of a leaf at once (`{ports}`), false if it runs once per
+    /// port (`{port}`).
+    pub fn runs_once_per_leaf(&self) -> bool {
+        self.has(Placeholder::Ports)
+    }
+
     /// Replaces the placeholders by the values. The result has as many arguments as the template.
     pub fn fill(&self, values: &TemplateValues) -> Result<Vec<String>, TemplateError> {
         self.0.iter().map(|text| text.fill(values)).collect()

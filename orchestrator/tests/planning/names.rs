@@ -25,7 +25,16 @@ const HOSTILE: [&str; 16] = [
 ];
 
 fn values(node: &str) -> TemplateValues<'_> {
-    TemplateValues { leaf_guid: 0xb859_9f03_0000_1000, leaf_lid: 2, port: 3, sink_port: 5, node, sink: "s1", job: 17 }
+    TemplateValues {
+        leaf_guid: 0xb859_9f03_0000_1000,
+        leaf_lid: 2,
+        port: 3,
+        ports: &[3, 14],
+        sink_port: 5,
+        node,
+        sink: "s1",
+        job: 17,
+    }
 }
 
 fn template(argv: &[&str]) -> Result<CommandTemplate, TemplateError> {
@@ -66,6 +75,8 @@ fn values_stay_within_their_argument() {
     let expected =
         ["/opt/m p", "0xb8599f0300001000", "lid-2", "p3>5", "n001:s1", "job=17", "{\"port\": 3}", "$HOME; x", ""];
     assert_eq!(filled, expected);
+    let of_leaf = template(&["/m", "--ports={ports}", "{sink_port}"]).unwrap();
+    assert_eq!(of_leaf.fill(&values("n001")).unwrap(), ["/m", "--ports=3,14", "5"]);
 }
 
 #[test]
@@ -78,7 +89,9 @@ fn templates_that_cannot_work_are_refused() {
         (&["/m", "{port"], "\"{port\" has an unmatched brace; write {{ and }}"),
         (&["/m", "port}"], "has an unmatched brace"),
         (&["/m", "{}"], "{} is not a placeholder"),
-        (&["/m", "{{port}}"], "the command has no {port}"),
+        (&["/m", "{{port}}"], "the command has neither {port} nor {ports}"),
+        (&["/m", "{ports}", "{port}"], "remove {port} and {node}"),
+        (&["/m", "{ports}", "{node}"], "remove {port} and {node}"),
         (&["/m", "a\nb{port}"], "contains a control character"),
     ] {
         let error = template(argv).expect_err("refused").to_string();

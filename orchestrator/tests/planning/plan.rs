@@ -185,6 +185,29 @@ fn the_command_of_the_site_is_checked() {
     assert!(steps[0].check[1].is_met("1>3\nport 2>3\n") && !steps[0].check[1].is_met("2>\n3"));
 }
 
+/// Commands with all ports of a leaf run once. Their checks expect a line for each port.
+#[test]
+fn a_command_with_all_ports_runs_once_per_leaf() {
+    let config = lab::config(
+        "[sinks]\nfrom_job = true\n[mirror]\nbackend = \"command\"\n[mirror.command]\non = [\"/m\", \"{ports}\"]\noff = [\"/m\", \"{port}\"]\n\
+         check = [\"/m\", \"?\", \"{ports}\"]\ncheck_on = \"{node} {port}>{sink_port}\"\ncheck_off = \"{port}>-\"",
+    );
+    let plan = planned(&config, "n[001-003]").unwrap();
+    let step = mirrors(&plan)[0];
+    let argv = |commands: &[StepCommand]| commands.iter().map(|command| command.argv.join(" ")).collect::<Vec<_>>();
+    assert_eq!(
+        (argv(&step.on), argv(&step.off)),
+        (vec!["/m 1,2".to_owned()], vec!["/m 1".to_owned(), "/m 2".to_owned()])
+    );
+    let [check_on, check_off] = [&step.check, &step.check_off].map(|checks| match &checks[..] {
+        [check] => check,
+        checks => panic!("{checks:?}"),
+    });
+    assert_eq!(argv(&[check_on.command.clone(), check_off.command.clone()]), ["/m ? 1,2", "/m ? 1,2"]);
+    assert!(check_on.is_met("n001 1>3\nn002 2>3\n") && !check_on.is_met("n001 1>3\nn002 2>-\n"));
+    assert!(check_off.is_met("1>-\n2>-\n") && !check_off.is_met("1>-\n2>3\n"));
+}
+
 /// Two jobs on one leaf at the same time: the second uses no sinks, ports or analyzers of the
 /// first.
 #[test]
