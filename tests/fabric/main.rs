@@ -62,7 +62,7 @@ use std::process::ExitCode;
 
 type Test = fn();
 
-const TESTS: [(&str, Test); 40] = [
+const TESTS: [(&str, Test); 41] = [
     ("the_parts_of_the_lab_work", the_parts_of_the_lab_work),
     ("a_job_is_captured_from_its_prolog_to_its_analysis", || {
         jobs::a_job_is_captured_from_its_prolog_to_its_analysis(LabSetting::ROOT);
