@@ -130,7 +130,7 @@ pub(super) fn run_until(args: &AnalyzeArgs, stop: Option<&StopSignal>) -> anyhow
     if let Some(place) = &args.output {
         output::eprint_line(&format!("profile written to {}", place.display()));
     }
-    input::rankmap_notes(&args.reading, &profile);
+    input::table_notes(&args.reading, &profile);
     match stop {
         Some(stop) if is_cut => {
             output::eprint_line(

@@ -43,7 +43,7 @@ pub(super) enum HealthBy {
     Connection,
     /// Links between a port and its switch, each direction separately
     Link,
-    /// Time bins: retransmissions, ECN marks, congestion notifications and NAKs by sender, and pause
+    /// Time bins: retransmissions, packets with ECN-CE, FECN or BECN, congestion notifications and NAKs by sender, and pause
     /// frames
     Time,
     /// Senders of pause and PFC frames (RoCE), and the classes that they pause

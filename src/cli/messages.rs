@@ -91,7 +91,7 @@ pub(super) fn run(args: &MessagesArgs) -> anyhow::Result<ExitCode> {
     if let Some(place) = written {
         output::eprint_line(&format!("{} written to {place}", count_of(count, "message")));
     }
-    input::rankmap_notes(&args.captures.reading, &profile);
+    input::table_notes(&args.captures.reading, &profile);
     if let Some(note) = input::empty_window(&args.captures.reading, &profile, false) {
         output::eprint_line(note);
     } else if count == 0 && !args.transport {

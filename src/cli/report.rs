@@ -111,7 +111,7 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         page.finish(&text)?;
     }
     output::eprint_line(&format!("report written to {}; any browser opens it", output.display()));
-    input::rankmap_notes(reading, &profile);
+    input::table_notes(reading, &profile);
     if crosscheck.is_some_and(|crosscheck| !agrees(&crosscheck)) {
         output::eprint_line("note: the wire and the trace differ; the page shows where");
         return Ok(ExitCode::from(EXIT_DIFFERENT));

@@ -36,6 +36,6 @@ pub(super) fn run(args: &SummaryArgs) -> anyhow::Result<ExitCode> {
         Format::Csv => summary::csv(&profile, out),
         Format::Json => summary::json(&profile, out),
     })?;
-    input::rankmap_notes(&source.reading, &profile);
+    input::table_notes(&source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }

@@ -39,7 +39,7 @@ pub(super) fn run(args: &WaitsArgs) -> anyhow::Result<ExitCode> {
         Format::Csv => render::waits::csv(&jobs, out),
         Format::Json => render::waits::json(&jobs, out),
     })?;
-    input::rankmap_notes(&args.captures.reading, profile);
+    input::table_notes(&args.captures.reading, profile);
     input::coverage_note(profile);
     output::notes(&profile.notes);
     Ok(input::exit_code(&args.captures.reading, &profile.coverage))

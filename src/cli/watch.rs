@@ -191,7 +191,7 @@ fn finish(args: &WatchArgs, profile: &Profile) -> anyhow::Result<ExitCode> {
         output::eprint_line(&format!("profile written to {}", place.display()));
     }
     let reading = args.reading();
-    input::rankmap_notes(&reading, profile);
+    input::table_notes(&reading, profile);
     Ok(input::exit_code(&reading, &profile.coverage))
 }
 

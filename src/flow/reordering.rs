@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! PSN   4  6  7  5  8          5 is late by a distance of 2: the highest PSN before it is 7
-//! PSN   4  6  7  5  6  7  8    5 was lost upstream: 6 and 7 are sent again (go-back-N)
+//! PSN   4  6  7  5  6  7  8    5 was lost upstream: 6 and 7 are retransmitted (go-back-N)
 //! ```
 //! A sender retransmits all packets from the lost one on. Late packets are therefore reordered if
 //! no packet is observed again until the next new PSN. A receiver that requests a single packet

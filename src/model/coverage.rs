@@ -388,7 +388,7 @@ impl BatchCounts {
         }
         coverage.encapsulated = self.encapsulated.iter().map(|(kind, count)| (kind.to_string(), *count)).collect();
         for ((layer, is_truncated), count) in self.failed {
-            let why = if is_truncated { "cut short" } else { "not valid" };
+            let why = if is_truncated { "truncated" } else { "not valid" };
             *coverage.undecoded.entry(format!("{layer} {why}")).or_default() += count;
         }
         coverage

@@ -10,7 +10,7 @@ use crate::model::{Profile, duration};
 use crate::ranks::rankmap;
 
 /// Start of the note on a window, which is a note on the command and not on the analysis.
-pub const WINDOW_NOTE: &str = "the window is widened to whole bins";
+pub const WINDOW_NOTE: &str = "the window was extended to whole bins";
 
 /// Applies `--hosts`, `--rankmap`, `--from` and `--to` to a profile.
 ///
@@ -68,7 +68,7 @@ pub fn adapt(profile: &mut Profile, options: &AnalysisOptions) -> Result<(), Pip
             width_ns => format!(" for traffic, {} for latencies", duration(width_ns)),
         };
         profile.notes.push(format!(
-            "{WINDOW_NOTE}: {}{latencies}; for an exact window, give the captures or analyze them with a smaller --bin",
+            "{WINDOW_NOTE}: {}{latencies}; for an exact window, pass the captures, or analyze them with a smaller --bin",
             duration(bin_ns)
         ));
     }

@@ -145,11 +145,11 @@ mod tests {
             "ERSPAN III with unknown content 0x0007",
             "GRE protocol 0x6559",
             "frame in more than 8 tunnels",
-            "IPv4 header cut short",
+            "IPv4 header truncated",
         ];
         let coverage = Coverage { undecoded: names.map(|name| (name.to_owned(), 1)).into(), ..Coverage::default() };
         let found: Vec<&str> = unread_frames(&coverage).map(|(name, ..)| name).collect();
         assert_eq!(found.len(), 4, "{found:?}");
-        assert!(!found.contains(&"IPv4 header cut short"));
+        assert!(!found.contains(&"IPv4 header truncated"));
     }
 }

@@ -198,7 +198,7 @@ pub fn notes(found: &InstanceList) -> Vec<String> {
 /// Notes on messages of NCCL that are in no row: `incomplete` ones, and those beyond the limit.
 #[must_use]
 pub fn nccl_notes(incomplete: u64, beyond_bound: u64) -> Vec<String> {
-    let why = "the capture does not have all their packets, or not their receive";
+    let why = "some of their packets, or the clear-to-send of their receive, were not captured";
     let notes = [left_out(incomplete, "NCCL message", why), left_out(beyond_bound, "NCCL message", TOO_MANY)];
     notes.into_iter().flatten().collect()
 }

@@ -22,10 +22,10 @@ pub(crate) const fn symbol(state: CoverageState) -> &'static str {
 /// The name of a state, and its meaning for the numbers.
 pub(crate) const fn meaning(state: CoverageState) -> &'static str {
     match state {
-        CoverageState::Complete => "complete: no packet is missing",
+        CoverageState::Complete => "complete: every message of the pair was captured",
         CoverageState::Incomplete => "incomplete: packets or messages are missing, so the numbers are lower bounds",
         CoverageState::Sampled => "sampled: the mirror sampled the packets, so the numbers are those of the sample",
-        CoverageState::Unknown => "unknown: packets may be missing, but the capture cannot show whether they are",
+        CoverageState::Unknown => "unknown: messages of the pair may be missing, or may belong to another job",
     }
 }
 

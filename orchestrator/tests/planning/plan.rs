@@ -5,7 +5,7 @@ use crate::lab::{self, by_command, by_mstreg, planned};
 use ibscope_orchestrator::fabric::Fabric;
 use ibscope_orchestrator::job::SlurmJob;
 use ibscope_orchestrator::plan::{self, CapturePlan, PlanContext, PlanError};
-use ibscope_orchestrator::step::{CaptureStep, CommandCheck, Expectation, MirrorStep, PlanStep};
+use ibscope_orchestrator::step::{CaptureStep, CommandCheck, Expectation, MirrorStep, PlanStep, StepCommand};
 
 /// Each sink with the ports that are mirrored to it.
 fn sinks(plan: &CapturePlan) -> Vec<(&str, &[u8])> {

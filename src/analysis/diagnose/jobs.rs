@@ -32,9 +32,10 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
         if input.profile.jobs.is_empty() {
             return;
         }
-        diagnosis
-            .unchecked
-            .push("stragglers and imbalance, because a profile has no single messages (give the captures)".to_owned());
+        diagnosis.unchecked.push(
+            "stragglers and imbalance, because a profile does not hold individual messages; pass the captures"
+                .to_owned(),
+        );
         return;
     };
     if input.is_sampled() || input.is_incomplete() {

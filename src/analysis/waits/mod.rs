@@ -93,9 +93,12 @@ impl NoIterations {
     pub fn because(self) -> String {
         match self {
             Self::NotRepeated => {
-                format!("no message is repeated at least {} times by half of the ranks", iterations::FEWEST)
+                format!(
+                    "fewer than half of the ranks send the same message (receiver, tag, length) at least {} times",
+                    iterations::FEWEST
+                )
             }
-            Self::NotOrdered => "the repeated messages do not keep one order".to_owned(),
+            Self::NotOrdered => "the messages that recur do not keep one order".to_owned(),
             Self::TooManyMessages => {
                 format!("the captures have more than {MAX_MESSAGES} messages; select some with --from and --to")
             }

@@ -293,7 +293,8 @@ pub(in crate::cli) fn messages(
 
 fn with_progress<T>(paths: &[PathBuf], options: &AnalysisOptions, work: impl FnOnce(&(dyn Fn(u64) + Sync)) -> T) -> T {
     let bar = ProgressBar::new(pipeline::bytes_to_read(paths, options));
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left") {
+    if let Ok(style) = ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left")
+    {
         bar.set_style(style);
     }
     let result = work(&|bytes| {
@@ -321,7 +322,7 @@ pub(in crate::cli) fn coverage_note(profile: &Profile) {
 
 /// Like [`notes`], for a result that shows the coverage of each pair.
 pub(in crate::cli) fn notes_beside_coverage(inputs: &[PathBuf], reading: &InputArgs, profile: &Profile) {
-    rankmap_notes(reading, profile);
+    table_notes(reading, profile);
     let is_profile = pipeline::is_profile(&inputs[0]);
     if let Some(note) = empty_window(reading, profile, is_profile) {
         output::eprint_line(note);
@@ -376,10 +377,17 @@ pub(in crate::cli) fn notes_on_times(profile: &Profile) {
     }
 }
 
-/// Prints notes on a rank map that looks wrong.
-pub(in crate::cli) fn rankmap_notes(reading: &InputArgs, profile: &Profile) {
+/// Prints notes on a rank map, or on names of ports, that look wrong.
+pub(in crate::cli) fn table_notes(reading: &InputArgs, profile: &Profile) {
     if reading.rankmap.is_some() {
         output::notes(&files::rankmap_notes(&profile.ranks, profile));
+    }
+    let mut ports = profile.connections.iter().flat_map(|row| [row.src, row.dst]).peekable();
+    if let Some(hosts) = &reading.hosts
+        && ports.peek().is_some()
+        && !ports.any(|port| profile.names.contains_key(&port))
+    {
+        output::notes(&[format!("{}: none of its ports is in the traffic, so no port has a name", hosts.display())]);
     }
 }
 

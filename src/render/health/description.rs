@@ -56,7 +56,7 @@ fn describe_retransmissions(health: &Health, retransmissions: &RetransmissionSum
         "{}, {}, {}, {} on the wire",
         count_of(retransmissions.request_packets, "request"),
         count_of(retransmissions.response_packets, "response"),
-        count_of(retransmissions.acknowledge_packets, "ACK"),
+        count_of(retransmissions.acknowledge_packets, "duplicate ACK"),
         bytes(retransmissions.wire_bytes)
     );
     let cost = match health.episodes_timed {

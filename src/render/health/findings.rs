@@ -12,7 +12,7 @@ pub(super) fn connection_label(row: &ConnectionHealth<'_>) -> String {
         _ => endpoint.name(),
     };
     let (src, dst) = (name(&row.ranks.0, &row.endpoints.0), name(&row.ranks.1, &row.endpoints.1));
-    format!("{src} -> {dst}, {} queue pair {:#x}", row.service(), row.connection.dest_qp.value())
+    format!("{src} → {dst}, {} queue pair {:#x}", row.service(), row.connection.dest_qp.value())
 }
 
 /// One sentence per problem: how often it occurred, and what to check next.

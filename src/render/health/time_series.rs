@@ -25,7 +25,7 @@ pub(in crate::render) const CONGESTION_NAMES: [&str; BinCongestion::COLUMNS.len(
 /// Headings of the columns that a narrow terminal does not show, in this order.
 const LEFT_OUT: [&str; 2] = ["share", "packets"];
 /// The columns of congestion in a profile that does not have them.
-const UNKNOWN: &str = "ECN marks, congestion notifications and NAKs over time: unknown, because an earlier version of ibscope wrote the profile; analyze the captures again\n";
+const UNKNOWN: &str = "packets with ECN-CE, FECN or BECN, congestion notifications and NAKs over time: unknown, because an earlier version of ibscope wrote the profile; analyze the captures again\n";
 
 /// The terminal table: the bins with retransmissions, congestion or NAKs, in time order, and those
 /// with pause frames if there are any.

@@ -185,12 +185,16 @@ fn tiles(profile: &Profile, cells: &PackedTraffic) -> Vec<Value> {
         let of = |share| time(acknowledged.quantile(share) as f64);
         tiles.push(tile("Median time to the ACK", of(0.5), format!("99 % within {}", of(0.99)), false));
     }
-    let retransmitted = retransmissions.packets();
+    let (acks, retransmitted) = match profile.sampling {
+        Some(_) => (0, retransmissions.packets()),
+        None => (retransmissions.acknowledge_packets, retransmissions.packets() - retransmissions.acknowledge_packets),
+    };
     let share = retransmitted as f64 * 100.0 / total.packets.max(1) as f64;
     let below = match retransmitted {
         0 => "packets".to_owned(),
         // A sample does not distinguish them.
         _ if profile.sampling.is_some() => "packets, retransmitted or mirrored at both ports".to_owned(),
+        _ if acks > 0 => format!("packets, {share:.2} % of all; {}", count_of(acks, "duplicate ACK")),
         _ => format!("packets, {share:.2} % of all"),
     };
     let label = if profile.sampling.is_some() { "Observed again" } else { "Retransmitted" };
@@ -201,15 +205,22 @@ fn tiles(profile: &Profile, cells: &PackedTraffic) -> Vec<Value> {
     let failed = profile.coverage.failed() > 0;
     let decoded = if failed { format!("{:.2} %", decoded.min(99.99)) } else { "all".to_owned() };
     let pairs = matrix(profile, if known > 0 { GroupBy::Rank } else { GroupBy::Endpoint }, Selection::All);
-    let incomplete: u64 = States::of(pairs.cells.values()).incomplete().map(|(_, count)| count).sum();
+    let states = States::of(pairs.cells.values());
+    let incomplete: u64 = states.incomplete().map(|(_, count)| count).sum();
     let shown = match incomplete {
         0 => "complete".to_owned(),
         _ => format!("{} of {}", group(incomplete), count_of(pairs.cells.len() as u64, "pair")),
     };
-    let which = if incomplete > 0 { "not complete; " } else { "" };
+    let which = match states.incomplete().collect::<Vec<_>>()[..] {
+        [] => String::new(),
+        [(state, _)] => format!("{}; ", state.name()),
+        ref several => several
+            .iter()
+            .fold(String::new(), |text, (state, count)| format!("{text}{} {}; ", group(*count), state.name())),
+    };
     let lost_too = if lost > 0 { format!(", the capture lost {}", count_of(lost, "packet")) } else { String::new() };
     let below = format!("{which}{decoded} of the records decoded{lost_too}");
-    tiles.push(tile("Coverage", shown, below, failed || lost > 0 || incomplete > 0));
+    tiles.push(tile("Coverage of pairs", shown, below, failed || lost > 0 || incomplete > 0));
     tiles
 }
 

@@ -49,7 +49,7 @@ function drawEvents() {
       name, type: "line", step: "end", symbol: "none", color: EVENT_COLORS[kind], lineStyle: { width: 1.5, color: EVENT_COLORS[kind] }, areaStyle: { color: EVENT_COLORS[kind], opacity: 0.25 }, data: points(kind),
     })),
   });
-  const unknown = events.has_congestion ? "" : " ECN marks, congestion notifications and NAKs over time are unknown: an earlier version of ibscope wrote the profile.";
+  const unknown = events.has_congestion ? "" : " packets with ECN-CE, FECN or BECN, congestion notifications and NAKs over time are unknown: an earlier version of ibscope wrote the profile.";
   $("events-note").textContent = `Packets in each bin of ${time(binNs)}, at most ${group(most)}: ${described}. The section Health has the connections.${unknown}`;
 }
 drawn.push(drawEvents);

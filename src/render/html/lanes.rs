@@ -21,11 +21,11 @@ const MAX_BARS: usize = 8000;
 pub(super) fn document(found: Option<&InstanceList>, profile: &Profile, origin_ns: i64) -> Value {
     let Some(found) = found else {
         return json!({
-            "because": "A profile has no single operations. To see each operation here, make the report from the captures: ibscope report CAPTURE... -o report.html",
+            "because": "A profile does not hold individual operations. To see each operation here, make the report from the captures: ibscope report CAPTURE... -o report.html",
         });
     };
     if let Some(reason) = found.unknown_because {
-        return json!({ "because": format!("Single operations are unknown, because {reason}.") });
+        return json!({ "because": format!("Individual operations are unknown, because {reason}.") });
     }
     let all: BTreeSet<JobRank> = found
         .instances
@@ -135,7 +135,7 @@ mod tests {
         let sampled = InstanceList { unknown_because: Some("the mirror sampled"), ..InstanceList::default() };
         assert_eq!(
             because(Some(&sampled)).as_deref(),
-            Some("Single operations are unknown, because the mirror sampled.")
+            Some("Individual operations are unknown, because the mirror sampled.")
         );
         assert_eq!(because(Some(&InstanceList::default())), None);
     }

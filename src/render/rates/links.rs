@@ -220,7 +220,7 @@ pub fn links_text(rates: &LinkRates, width: Option<usize>) -> String {
         wrap(&capacity(rates), WIDTH)
     );
     let columns = format!(
-        "1 ms, 10 ms, 100 ms: the highest mean over this time, in steps of {}{}; senders: most ports that send payload to the port within {}",
+        "1 ms, 10 ms, 100 ms: the highest mean over this time, in steps of {}{}; senders: the largest number of ports that send payload to this port within {}",
         duration(rates.fine_ns),
         if rates.links.iter().any(|link| link.busy.is_some()) { "; >90 %: share of the time" } else { "" },
         duration(rates.bin_ns)

@@ -44,9 +44,13 @@ pub fn timeline_table(timeline: &Timeline, style: &Style) -> String {
     let seconds = line_ns as f64 / 1e9;
     let largest = lines.iter().map(|line| line.wire_bytes).max().unwrap_or(0);
     let rate = Scale::for_table(TrafficUnit::WireBytes, (largest as f64 / seconds) as u64);
+    let grouped = match group_of {
+        1 => String::new(),
+        bins => format!(" ({bins} bins; csv has each)"),
+    };
     let room = style.width.saturating_sub(58).clamp(10, 60);
     let mut text = format!(
-        "traffic over time, {} per line, the first from {}; time in s from the first packet\n{sampled}{:>14} {:>10} {:>12} {:>14}\n",
+        "traffic over time, {} per line{grouped}, the first from {}; time in s from the first packet\n{sampled}{:>14} {:>10} {:>12} {:>14}\n",
         units::duration(line_ns),
         units::utc(start_ns),
         "time [s]",

@@ -60,7 +60,7 @@ pub(super) fn busiest(lines: &mut SummaryLines, profile: &Profile, endpoints: Ma
     };
     let named = pairs.into_iter().map(|(Reverse(sent), src, dst)| {
         let share = sent as f64 * 100.0 / all.max(1) as f64;
-        format!("{} → {} {} ({share:.0} %)", name(src), name(dst), bytes(sent))
+        format!("{} → {}: {} ({share:.0} %)", name(src), name(dst), bytes(sent))
     });
     let named: Vec<String> = named.collect();
     if !named.is_empty() {
