@@ -161,8 +161,7 @@ pub fn table(phases: &Phases, width: Option<usize>) -> String {
             number.to_string(),
             seconds_since(phases.origin_ns, phase.from_ns),
             seconds_since(phases.origin_ns, phase.to_ns),
-            // The first bin may begin before the first packet.
-            duration(phase.to_ns - phase.from_ns.max(phases.origin_ns)),
+            duration(phase.length_ns()),
             group(phase.messages()),
             bytes(phase.bytes()),
             format!("{}/s", bytes(phase.wire_rate().round() as u64)),
