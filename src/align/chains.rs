@@ -73,13 +73,18 @@ pub fn chains(
             chains.into_iter().partition(|chain| chain.continues(file, &mut repeats));
         chains = others;
         // If several chains match, the file joins the one with the most ports in common, of those
-        // one that ended before the file starts, of those the one whose PSNs it continues best, of
-        // those the one that ended last. Chains with the same ports that ended before that one
+        // one that ended before the file starts, of those the one with the fewest packets that the
+        // file has too (another port of the same traffic has those that were under way when both
+        // files were rotated), of those the one whose PSNs it continues best, of those the one that
+        // ended last. Chains with the same ports that ended before that one
         // started are of the same capture point and are joined too.
-        before.sort_by_key(|chain| {
+        let is_choice = before.len() > 1;
+        before.sort_by_cached_key(|chain| {
             let end_ns = chain.times_ns().1;
             let has_ended = end_ns <= file.times_ns.0;
-            (chain.common_port_pairs(&file.port_pairs), has_ended, Reverse(chain.psn_gap(file)), end_ns)
+            let common = if is_choice { chain.common_packets(file) } else { 0 };
+            let common_ports = chain.common_port_pairs(&file.port_pairs);
+            (common_ports, has_ended, Reverse(common), Reverse(chain.psn_gap(file)), end_ns)
         });
         let Some(mut chain) = before.pop() else {
             chains.push(FileChain::new(file));
@@ -126,6 +131,11 @@ impl<'a> FileChain<'a> {
     fn times_ns(&self) -> (i64, i64) {
         let ends = self.files.last().map_or(i64::MIN, |file| file.times_ns.1);
         (self.files.first().map_or(i64::MAX, |file| file.times_ns.0), ends)
+    }
+
+    /// Packets that its last file and the later file both hold.
+    fn common_packets(&self, later: &ChainFile<'_>) -> usize {
+        self.files.last().map_or(0, |last| last.sample.common_packets(later.sample).0)
     }
 
     /// Mean number of PSNs between the last request of the chain and the first one of the file, over

@@ -205,11 +205,17 @@ impl PacketSample {
     /// True if this sample holds most packets of the other one, which are at least `MIN_PACKETS`:
     /// the other input is at another observation point.
     pub(super) fn holds_most_of(&self, later: &Self) -> bool {
+        let (common, all) = self.common_packets(later);
+        all >= MIN_PACKETS && common * 2 > all
+    }
+
+    /// Number of packets of a later sample that this one holds too, and of all its packets that can be
+    /// compared.
+    pub(super) fn common_packets(&self, later: &Self) -> (usize, usize) {
         let limit = self.sample.limit().min(later.sample.limit());
         let own: BTreeSet<u64> = self.sample.hashed().map(|(hash, _)| hash).collect();
         let others: Vec<u64> = later.sample.hashed().map(|(hash, _)| hash).filter(|hash| *hash < limit).collect();
-        let common = others.iter().filter(|hash| own.contains(hash)).count();
-        others.len() >= MIN_PACKETS && common * 2 > others.len()
+        (others.iter().filter(|hash| own.contains(hash)).count(), others.len())
     }
 
     /// First and last request PSN of each connection.

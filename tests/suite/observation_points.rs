@@ -2,12 +2,14 @@
 //! time. The truth is the same capture with one observation point.
 
 use crate::runs::{self, RecordedRun};
-use crate::tools::in_parallel;
+use crate::tools::{CsvRow, csv_rows, ibscope, in_parallel};
 use crate::wire::profile;
 use ibscope::model::profile::{ConnectionRow, CoverageState};
 use ibscope::model::{Profile, TrafficKind};
 use ibscope_samples::hard::frame::PacketFrame;
 use ibscope_samples::hard::{Recording, combine, partial};
+use std::ffi::OsStr;
+use std::path::PathBuf;
 
 /// Time from one observation point to the next, in nanoseconds.
 const HOP_NS: i64 = 2000;
@@ -118,5 +120,45 @@ fn copies_of_a_short_time_count_once_and_are_no_retransmissions() {
                 assert_eq!(same.retransmissions.packets(), 0, "{name}, {records} records");
             }
         }
+    }
+}
+
+/// The captures of both nodes, each rotated at the same time, in the middle of large transfers: each
+/// second file continues that of its own node, so no packet counts twice.
+#[test]
+fn files_of_two_nodes_that_are_rotated_together_continue_their_own_node() {
+    let run = runs::named("ompi-openib-mixed-2x2");
+    let nodes = [1, 2].map(|node| Recording::read(&run.node(node)).expect("capture"));
+    let folder = tempfile::tempdir().expect("folder");
+    let matrix = |paths: &[PathBuf]| {
+        let words = ["matrix", "--by", "endpoint", "--format", "csv"].map(OsStr::new);
+        ibscope(words.into_iter().chain(paths.iter().map(|path| path.as_os_str())))
+    };
+    let counts = |csv: &str| -> Vec<[String; 5]> {
+        let row =
+            |row: &CsvRow| ["src", "dst", "packets", "messages", "payload_bytes"].map(|column| row[column].clone());
+        csv_rows(csv).iter().map(row).collect()
+    };
+    let expected = counts(&matrix(&[run.node(1), run.node(2)]).stdout);
+    let mut times_ns: Vec<u64> =
+        nodes[0].records.iter().filter(|record| record.data.len() > 1000).map(|record| record.time_ns).collect();
+    times_ns.sort_unstable();
+    assert!(times_ns.len() > 500, "large packets: {}", times_ns.len());
+    for cut_ns in times_ns.iter().skip(40).step_by(times_ns.len() / 12) {
+        let parts = nodes.iter().enumerate().flat_map(|(node, whole)| {
+            [0..*cut_ns, *cut_ns..u64::MAX]
+                .into_iter()
+                .enumerate()
+                .map(move |(part, times)| (node, part, partial::between(whole, times)))
+        });
+        let paths: Vec<PathBuf> = parts
+            .map(|(node, part, file)| {
+                let path = folder.path().join(format!("node{node}.{part}.pcap"));
+                file.write(&path).expect("written");
+                path
+            })
+            .collect();
+        let ran = matrix(&paths);
+        assert_eq!(counts(&ran.stdout), expected, "cut at {cut_ns}: {}", ran.stderr);
     }
 }
