@@ -176,7 +176,7 @@ fn place(profile: &Profile, events: &PathEvents) -> (String, u64) {
         return (label, packets(&|src, dst| if direction == LinkDirection::From { src == own } else { dst == own }));
     }
     if let Some(((src, dst), _)) = events.iter().find(|(_, count)| is_main(**count)) {
-        let label = format!("path {} → {}", profile.name_of(*src), profile.name_of(*dst));
+        let label = format!("path {} -> {}", profile.name_of(*src), profile.name_of(*dst));
         return (label, packets(&|a, b| (a, b) == (*src, *dst)));
     }
     let main: Vec<_> = ports.iter().filter(|(_, (count, _))| is_main(*count)).collect();
@@ -186,7 +186,7 @@ fn place(profile: &Profile, events: &PathEvents) -> (String, u64) {
         return (format!("link of port {}", profile.name_of(*own)), packets(&|src, dst| src == *own || dst == *own));
     }
     if let [(one, _), (other, _)] = main[..] {
-        let label = format!("path {} ↔ {}", profile.name_of(*one), profile.name_of(*other));
+        let label = format!("path {} <-> {}", profile.name_of(*one), profile.name_of(*other));
         return (label, packets(&|src, dst| [src, dst] == [*one, *other] || [dst, src] == [*one, *other]));
     }
     (format!("fabric, {} paths", events.len()), packets(&|_, _| true))
