@@ -1,5 +1,4 @@
-//! Chains the files of one capture point that follow each other: rotated by the capture program, or
-//! split by hand.
+//! Chains the files of one capture: rotated by the capture program, or split by hand.
 //!
 //! ```text
 //! a.pcap   QP 7: PSN 100 .. 163      QP 9: PSN 5 .. 80
@@ -13,15 +12,14 @@
 //! The files of a stream are tracked as one: a message that is open at the end of one file
 //! continues in the next, and a packet that both hold counts once.
 
-use super::packet_sample::{PacketSample, PsnRange};
+use super::packet_sample::{PacketSample, PacketStamps, PsnRange};
 use crate::model::ConnectionKey;
 use ibscope_parsers::Endpoint;
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// PSNs have 24 bits.
 const MASK: u32 = 0xFF_FFFF;
-/// Records of one capture point may be this much out of order, because they are timestamped when
+/// Records of one capture may be this much out of order, because they are timestamped when
 /// the capture program polls for them. Two files that overlap more need proof that both hold the
 /// same records.
 const DISORDER_NS: i64 = 1_000_000;
@@ -39,6 +37,41 @@ struct ChainFile<'a> {
     /// Senders and receivers of its packets.
     port_pairs: BTreeSet<(Endpoint, Endpoint)>,
     sample: &'a PacketSample,
+    stamps: PacketStamps,
+}
+
+/// How badly a file continues a chain: the sum over several files and their chains compares too. The
+/// most important criterion is first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Misfit {
+    /// 1 without proof that the file repeats records of the chain.
+    unproven: i64,
+    /// Less the pairs of ports that both have.
+    other_ports: i64,
+    /// Packets that both hold, at different times: another port of the same traffic has those that
+    /// were under way when both files were rotated, or for as long as the clocks differ.
+    at_other_times: i64,
+    /// 1 if the chain ends after the file starts.
+    not_ended: i64,
+    /// Mean number of PSNs between them.
+    psn_gap: i64,
+    /// Time between them.
+    idle_ns: i64,
+}
+
+impl std::ops::Add for Misfit {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            unproven: self.unproven + other.unproven,
+            other_ports: self.other_ports + other.other_ports,
+            at_other_times: self.at_other_times + other.at_other_times,
+            not_ended: self.not_ended + other.not_ended,
+            psn_gap: self.psn_gap + other.psn_gap,
+            idle_ns: self.idle_ns.saturating_add(other.idle_ns),
+        }
+    }
 }
 
 /// Groups the inputs by stream, each stream in the order of time. `spans_ns` are the times of the
@@ -61,6 +94,7 @@ pub fn chains(
                     psn_ranges: sample.psn_ranges(),
                     port_pairs: sample.port_pairs(),
                     sample,
+                    stamps: sample.stamps(),
                 });
             }
             None => streams.push(vec![input]),
@@ -68,47 +102,120 @@ pub fn chains(
     }
     files.sort_by_key(|file| (file.times_ns, file.input));
     let mut chains: Vec<FileChain<'_>> = Vec::new();
-    for file in &files {
-        let (mut before, others): (Vec<_>, Vec<_>) =
-            chains.into_iter().partition(|chain| chain.continues(file, &mut repeats));
-        chains = others;
-        // If several chains match, the file joins the one with the most ports in common, of those
-        // one that ended before the file starts, of those the one with the fewest packets that the
-        // file has too (another port of the same traffic has those that were under way when both
-        // files were rotated), of those the one whose PSNs it continues best, of those the one that
-        // ended last. Chains with the same ports that ended before that one
-        // started are of the same capture point and are joined too.
-        let is_choice = before.len() > 1;
-        before.sort_by_cached_key(|chain| {
-            let end_ns = chain.times_ns().1;
-            let has_ended = end_ns <= file.times_ns.0;
-            let common = if is_choice { chain.common_packets(file) } else { 0 };
-            let common_ports = chain.common_port_pairs(&file.port_pairs);
-            (common_ports, has_ended, Reverse(common), Reverse(chain.psn_gap(file)), end_ns)
-        });
-        let Some(mut chain) = before.pop() else {
-            chains.push(FileChain::new(file));
-            continue;
-        };
-        while let Some(mut other) = before.pop() {
-            let fewest = other.port_pairs.len().min(chain.port_pairs.len());
-            let has_same_ports = chain.common_port_pairs(&other.port_pairs) * 2 >= fewest;
-            if has_same_ports && other.times_ns().1 <= chain.times_ns().0 {
-                chain.files.iter().for_each(|file| other.add(file));
-                chain = other;
-            } else {
-                chains.push(other);
-            }
-        }
-        chain.add(file);
-        chains.push(chain);
+    let mut rest = &files[..];
+    while !rest.is_empty() {
+        let (group, others) = rest.split_at(concurrent(rest, &mut repeats));
+        extend(&mut chains, group, &mut repeats);
+        rest = others;
     }
     streams.extend(chains.iter().map(|chain| chain.files.iter().map(|file| file.input).collect()));
     streams.sort();
     streams
 }
 
-/// Files of one capture point, in the order of time.
+/// Number of files at the start of the list, at least one, of which none continues another.
+fn concurrent(files: &[ChainFile<'_>], repeats: &mut impl FnMut(usize, usize) -> bool) -> usize {
+    let mut group: Vec<FileChain<'_>> = Vec::new();
+    for file in files {
+        if group.iter().any(|earlier| earlier.continues(file, repeats)) {
+            break;
+        }
+        group.push(FileChain::new(file));
+    }
+    group.len()
+}
+
+/// Adds files, of which none continues another, to the chains that they continue. A file that
+/// continues none starts a chain.
+///
+/// The files of several ports that are rotated at the same time match the chains of all these ports.
+/// So they are assigned together, such that the sum of their misfits is small.
+fn extend<'a>(
+    chains: &mut Vec<FileChain<'a>>,
+    group: &'a [ChainFile<'a>],
+    repeats: &mut impl FnMut(usize, usize) -> bool,
+) {
+    let mut misfits: Vec<BTreeMap<usize, Misfit>> = Vec::with_capacity(group.len());
+    for file in group {
+        let continued = (0..chains.len()).filter(|chain| chains[*chain].continues(file, repeats));
+        let continued: Vec<usize> = continued.collect();
+        let own = continued.into_iter().map(|chain| (chain, chains[chain].misfit(file, repeats)));
+        misfits.push(own.collect());
+    }
+    let chosen = assign(&misfits);
+    let taken: BTreeSet<usize> = chosen.iter().copied().flatten().collect();
+    let mut left: Vec<Option<FileChain<'a>>> = std::mem::take(chains).into_iter().map(Some).collect();
+    for ((file, misfits), chosen) in group.iter().zip(&misfits).zip(chosen) {
+        let Some(mut chain) = chosen.and_then(|chain| left[chain].take()) else {
+            chains.push(FileChain::new(file));
+            continue;
+        };
+        // Other chains that the file continues, with the same ports, that ended before this one
+        // started, are of the same capture too.
+        let mut others: Vec<(Misfit, usize)> = misfits
+            .iter()
+            .filter(|(other, _)| !taken.contains(other))
+            .map(|(other, misfit)| (*misfit, *other))
+            .collect();
+        others.sort_unstable();
+        for (_, other) in others {
+            let is_earlier = |other: &mut FileChain<'_>| {
+                let fewest = other.port_pairs.len().min(chain.port_pairs.len());
+                let has_same_ports = chain.common_port_pairs(&other.port_pairs) * 2 >= fewest;
+                has_same_ports && other.times_ns().1 <= chain.times_ns().0
+            };
+            if let Some(mut earlier) = left[other].take_if(is_earlier) {
+                chain.files.iter().for_each(|file| earlier.add(file));
+                chain = earlier;
+            }
+        }
+        chain.add(file);
+        chains.push(chain);
+    }
+    chains.extend(left.into_iter().flatten());
+}
+
+/// Assigns files to chains, at most one to each. `misfits` are those of each file, by chain. First
+/// the best pairs are taken, then exchanged in twos while that assigns more files or lowers the sum.
+fn assign(misfits: &[BTreeMap<usize, Misfit>]) -> Vec<Option<usize>> {
+    let mut pairs: Vec<(Misfit, usize, usize)> = misfits
+        .iter()
+        .enumerate()
+        .flat_map(|(file, own)| own.iter().map(move |(chain, misfit)| (*misfit, file, *chain)))
+        .collect();
+    pairs.sort_unstable();
+    let mut chosen: Vec<Option<usize>> = vec![None; misfits.len()];
+    let mut owners: BTreeMap<usize, usize> = BTreeMap::new();
+    for (_, file, chain) in &pairs {
+        if chosen[*file].is_none() && !owners.contains_key(chain) {
+            (chosen[*file], _) = (Some(*chain), owners.insert(*chain, *file));
+        }
+    }
+    let mut has_changed = true;
+    while has_changed {
+        has_changed = false;
+        for (misfit, file, chain) in &pairs {
+            let Some(owner) = owners.get(chain).copied().filter(|owner| owner != file) else { continue };
+            let (own, others) = (&misfits[*file], &misfits[owner]);
+            // The chain that its owner gets instead: the file's, or a free one.
+            let instead = match chosen[*file] {
+                Some(chain) => others.contains_key(&chain).then_some(chain),
+                None => others.keys().copied().find(|chain| !owners.contains_key(chain)),
+            };
+            let Some(instead) = instead else { continue };
+            let is_better =
+                chosen[*file].is_none_or(|before| *misfit + others[&instead] < own[&before] + others[chain]);
+            if is_better {
+                (chosen[*file], chosen[owner]) = (Some(*chain), Some(instead));
+                owners.extend([(*chain, *file), (instead, owner)]);
+                has_changed = true;
+            }
+        }
+    }
+    chosen
+}
+
+/// Files of one capture, in the order of time.
 struct FileChain<'a> {
     files: Vec<&'a ChainFile<'a>>,
     /// PSN range of each connection in the last file that holds it.
@@ -133,9 +240,19 @@ impl<'a> FileChain<'a> {
         (self.files.first().map_or(i64::MAX, |file| file.times_ns.0), ends)
     }
 
-    /// Packets that its last file and the later file both hold.
-    fn common_packets(&self, later: &ChainFile<'_>) -> usize {
-        self.files.last().map_or(0, |last| last.sample.common_packets(later.sample).0)
+    /// See [`Misfit`].
+    fn misfit(&self, later: &ChainFile<'_>, repeats: &mut impl FnMut(usize, usize) -> bool) -> Misfit {
+        let Some(last) = self.files.last() else { return Misfit::default() };
+        let idle_ns = later.times_ns.0.saturating_sub(last.times_ns.1);
+        let is_proven = repeats(last.input, later.input) || idle_ns < -DISORDER_NS;
+        Misfit {
+            unproven: i64::from(!is_proven),
+            other_ports: -(self.common_port_pairs(&later.port_pairs) as i64),
+            at_other_times: last.stamps.at_other_times(&later.stamps).0 as i64,
+            not_ended: i64::from(idle_ns < 0),
+            psn_gap: i64::from(self.psn_gap(later)),
+            idle_ns,
+        }
     }
 
     /// Mean number of PSNs between the last request of the chain and the first one of the file, over
@@ -175,7 +292,7 @@ impl<'a> FileChain<'a> {
         // No program starts again within this time. The PSNs prove nothing here: retransmissions
         // may come first, and all connections may be new ones.
         if overlap_ns.saturating_abs() <= DISORDER_NS {
-            return !last.sample.holds_most_of(later.sample);
+            return !last.stamps.holds_most_of(&later.stamps);
         }
         if overlap_ns > 0 {
             return last.sample.overlaps(later.sample);

@@ -36,6 +36,36 @@ pub(super) struct SampledPacket {
     pub(super) psn: u32,
 }
 
+/// Hash and time of each packet of a sample, sorted.
+#[derive(Debug)]
+pub(super) struct PacketStamps {
+    /// Hashes from this one on are dropped.
+    limit: u64,
+    sorted: Vec<(u64, i64)>,
+}
+
+impl PacketStamps {
+    /// Number of packets of the other sample that this one holds too, but not at the same time: as
+    /// another observation point does. Then the number of its packets that can be compared.
+    pub(super) fn at_other_times(&self, other: &Self) -> (usize, usize) {
+        let comparable = other.sorted.iter().take_while(|(hash, _)| *hash < self.limit);
+        let is_elsewhere = |stamp: &&(u64, i64)| {
+            let from = self.sorted.partition_point(|own| own.0 < stamp.0);
+            let same = self.sorted[from..].iter().take_while(|own| own.0 == stamp.0);
+            let mut times_ns = same.map(|own| own.1).peekable();
+            times_ns.peek().is_some() && times_ns.all(|time_ns| time_ns != stamp.1)
+        };
+        (comparable.clone().filter(is_elsewhere).count(), comparable.count())
+    }
+
+    /// True if this sample holds most packets of the other one, which are at least `MIN_PACKETS`, at
+    /// other times: the other input is at another observation point.
+    pub(super) fn holds_most_of(&self, other: &Self) -> bool {
+        let (elsewhere, all) = self.at_other_times(other);
+        all >= MIN_PACKETS && elsewhere * 2 > all
+    }
+}
+
 /// First and last PSN of the requests of a connection, by time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PsnRange {
@@ -180,13 +210,22 @@ impl PacketSample {
         };
         let limit = self.sample.limit().min(later.sample.limit());
         let shared_ns = start_ns..=end_ns.min(later_end_ns);
-        let within = |of: &Self| -> BTreeSet<(i64, u64)> {
-            let own = of.sample.hashed().map(|(hash, packet)| (packet.time_ns, hash));
-            own.filter(|(time_ns, hash)| *hash < limit && shared_ns.contains(time_ns)).collect()
+        let within = |of: &Self| -> BTreeSet<(u64, i64)> {
+            let own = of.sample.hashed().map(|(hash, packet)| (hash, packet.time_ns));
+            own.filter(|(hash, time_ns)| *hash < limit && shared_ns.contains(time_ns)).collect()
         };
         let (own, others) = (within(self), within(later));
         let common = own.intersection(&others).count();
-        common >= LEAST_COMMON && common * 100 >= own.len().max(others.len()) * COMMON_PERCENT
+        if common < LEAST_COMMON || common * 100 < own.len().max(others.len()) * COMMON_PERCENT {
+            return false;
+        }
+        // Two ports with one coarse clock stamp most packets alike, and the others one step later.
+        // Files of one port differ in packets that only one of them holds.
+        let is_elsewhere =
+            |(hash, _): &&(u64, i64)| others.range((*hash, i64::MIN)..=(*hash, i64::MAX)).next().is_some();
+        let only_here = own.difference(&others).count();
+        let moved = own.difference(&others).filter(is_elsewhere).count();
+        moved * 2 <= only_here
     }
 
     /// True if a packet is in the sample twice with one time: both of its mirror copies.
@@ -202,20 +241,11 @@ impl PacketSample {
         self.connections.keys().map(|key| (key.src, key.dst)).collect()
     }
 
-    /// True if this sample holds most packets of the other one, which are at least `MIN_PACKETS`:
-    /// the other input is at another observation point.
-    pub(super) fn holds_most_of(&self, later: &Self) -> bool {
-        let (common, all) = self.common_packets(later);
-        all >= MIN_PACKETS && common * 2 > all
-    }
-
-    /// Number of packets of a later sample that this one holds too, and of all its packets that can be
-    /// compared.
-    pub(super) fn common_packets(&self, later: &Self) -> (usize, usize) {
-        let limit = self.sample.limit().min(later.sample.limit());
-        let own: BTreeSet<u64> = self.sample.hashed().map(|(hash, _)| hash).collect();
-        let others: Vec<u64> = later.sample.hashed().map(|(hash, _)| hash).filter(|hash| *hash < limit).collect();
-        (others.iter().filter(|hash| own.contains(hash)).count(), others.len())
+    /// Hashes and times of the packets, sorted.
+    pub(super) fn stamps(&self) -> PacketStamps {
+        let mut sorted: Vec<(u64, i64)> = self.sample.hashed().map(|(hash, packet)| (hash, packet.time_ns)).collect();
+        sorted.sort_unstable();
+        PacketStamps { limit: self.sample.limit(), sorted }
     }
 
     /// First and last request PSN of each connection.
@@ -258,17 +288,18 @@ fn room(inputs: usize) -> usize {
     (TOTAL_PACKETS / inputs.max(1)).clamp(MIN_INPUT_PACKETS, MAX_INPUT_PACKETS)
 }
 
-/// Hash of a packet, equal at every observation point: addresses, opcode, queue pair, PSN,
-/// extension, length.
+/// Hash of a packet, equal at every observation point: addresses, opcode, queue pair, PSN, AETH,
+/// length. Not of the length in an RETH, which truncated packets may miss.
 #[must_use]
 pub fn hash(packet: PacketRef<'_>) -> u64 {
+    let extension = if packet.opcode().has_reth() { 0 } else { packet.extension };
     let words = [
         packet.key.src.hash64(),
         packet.key.dst.hash64(),
         u64::from(packet.opcode().0) << 56
             | u64::from(packet.key.dest_qp.value()) << 32
             | u64::from(packet.psn().value()),
-        u64::from(packet.extension) << 32 | u64::from(packet.wire_bytes),
+        u64::from(extension) << 32 | u64::from(packet.wire_bytes),
     ];
     // The finalizer of MurmurHash3 after each word.
     words.into_iter().fold(0, |hash: u64, word| {

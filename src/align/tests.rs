@@ -115,3 +115,29 @@ fn packets_beyond_the_room_of_a_sample_leave_those_below_a_limit() {
         assert!(sample.packets.iter().all(|(hash, _)| *hash < sample.limit));
     }
 }
+
+/// A packet that was truncated in its RETH is the same packet.
+#[test]
+fn a_truncated_reth_does_not_change_the_hash() {
+    const READ_REQUEST: u8 = 0x0C;
+    let ends = [1, 2].map(|lid| ibscope_parsers::Endpoint::from_lid(Lid(lid)));
+    let hash_of = |opcode: u8, extension: u32| {
+        let key = ConnectionKey::of(ends.into(), Opcode(opcode), Qpn::new(7), 0);
+        let record = PacketRecord::new(PacketFields { opcode: Opcode(opcode), extension, ..PacketFields::default() });
+        hash(crate::model::PacketRef { key: &key, record: &record })
+    };
+    assert_eq!(hash_of(READ_REQUEST, 4096), hash_of(READ_REQUEST, 0));
+    assert_ne!(hash_of(ACK, 1), hash_of(ACK, 2), "an ACK of another message");
+}
+
+/// Two ports with one clock of microseconds stamp most packets alike, and some one step later. They are
+/// two observation points, unlike files that repeat records.
+#[test]
+fn equal_coarse_stamps_are_no_repeated_records() {
+    let stamps = |late: u32| {
+        let time_ns = move |number: u32| i64::from(number) * 10_000 + i64::from(number % 20 < late) * 1000;
+        sample_of((0..2000).map(move |number| (number, time_ns(number))), std::iter::empty())
+    };
+    assert!(stamps(0).overlaps(&stamps(0)));
+    assert!(!stamps(0).overlaps(&stamps(1)));
+}

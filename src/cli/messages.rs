@@ -93,7 +93,7 @@ pub(super) fn run(args: &MessagesArgs) -> anyhow::Result<ExitCode> {
     }
     input::table_notes(&args.captures.reading, &profile);
     if let Some(note) = input::empty_window(&args.captures.reading, &profile, false) {
-        output::eprint_line(note);
+        output::eprint_line(&note);
     } else if count == 0 && !args.transport {
         let why = if input::detects_no_library(&args.captures.reading, &profile) { input::SHORT_WINDOW } else { "" };
         let and = if why.is_empty() { "" } else { "; " };

@@ -100,6 +100,8 @@ pub enum TraceError {
 fn advice(complaint: &str) -> &'static str {
     if complaint.contains("does not exist") {
         "; a file of the archive is missing: copy the whole folder that contains the .otf2 file"
+    } else if complaint.contains("file extension") {
+        "; pass the anchor file of a trace, usually traces.otf2"
     } else if complaint.contains("Invalid or inconsistent") || complaint.contains("end of file") {
         "; a file of the archive is truncated or damaged: copy it again, or run the program again"
     } else if complaint.to_ascii_lowercase().contains("version") || complaint.contains("not supported") {

@@ -11,13 +11,17 @@ use crate::decode;
 use crate::input::{self, Feed, SourceOptions};
 use crate::model::profile::Input;
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{Batch, ClockRow, ConnectionKey, Interval, Packets, Recorder, TimingKey, count_either, count_of};
+use crate::model::{
+    Batch, ClockRow, ConnectionKey, Coverage, Interval, Packets, Recorder, TimingKey, count_either, count_of,
+};
 use rayon::ThreadPool;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Maximum number of pairs of inputs that notes name.
 const MAX_NOTES: usize = 8;
+/// If the next file of a capture starts later, no message is under way between them.
+const SEAM_NS: i64 = 1_000_000_000;
 /// Reference name in the profile for a clock that the user gave.
 const CLOCK_FROM_MANIFEST: &str = "manifest";
 
@@ -316,6 +320,41 @@ pub(super) fn notes(inputs: &[Input], aligned: &Alignment, streams: &[bool], opt
     }
     if let Some(more) = aligned.unclear.len().checked_sub(MAX_NOTES).filter(|more| *more > 0) {
         notes.push(format!("the clocks of {} of inputs cannot be compared", count_of(more as u64, "more pair")));
+    }
+    notes
+}
+
+/// Notes on inputs that are files of one capture, one soon after the other, but were tracked
+/// separately, because the profile keeps its parts.
+pub(super) fn seam_notes<'a>(
+    inputs: &[Input],
+    samples: &[Option<&PacketSample>],
+    coverages: impl Iterator<Item = &'a Coverage>,
+) -> Vec<String> {
+    let spans_ns: Vec<_> = coverages.map(|coverage| coverage.first_time_ns.zip(coverage.last_time_ns)).collect();
+    let name = |input: usize| inputs.get(input).map_or("", |input| input.name.as_str());
+    let is_near = |[earlier, later]: &[usize; 2]| {
+        let times_ns = spans_ns[*earlier].zip(spans_ns[*later]);
+        times_ns.is_some_and(|((_, end_ns), (start_ns, _))| start_ns.saturating_sub(end_ns) <= SEAM_NS)
+    };
+    let mut notes = Vec::new();
+    for stream in align::chains(samples, &spans_ns, |_, _| false) {
+        let seams: Vec<&[usize; 2]> = stream.array_windows().filter(|pair| is_near(pair)).collect();
+        if let (Some([earlier, _]), Some([_, later])) = (seams.first(), seams.last()) {
+            let files = seams.len() as u64 + 1;
+            notes.push(format!(
+                "{} to {} ({}) look like one capture in parts, but were analyzed separately: what crosses from one file \
+                 to the next may count twice, or as missing; analyze them in one call without --partial, or join them first",
+                name(*earlier),
+                name(*later),
+                count_of(files, "file"),
+            ));
+        }
+    }
+    let more = notes.len().saturating_sub(MAX_NOTES);
+    notes.truncate(MAX_NOTES);
+    if more > 0 {
+        notes.push(format!("{} in parts, analyzed separately", count_of(more as u64, "more capture")));
     }
     notes
 }

@@ -1,4 +1,4 @@
-//! The inputs that are tracked as one stream: the files of one capture point.
+//! The inputs that are tracked as one stream: the files of one rotated capture.
 //!
 //! In: packet samples of the inputs, and the user's own list, which takes precedence. Out: groups
 //! of inputs in the order of time. Invariant: each input is in exactly one stream.

@@ -499,7 +499,9 @@ struct OpenFile {
 /// before the file is opened or read: a FIFO blocks, a device has no end, and a sparse file may
 /// exceed the memory.
 fn open(path: &Path) -> Result<OpenFile, ProfileError> {
-    let path = path.to_owned();
+    // A profile that does not exist at all is named instead of a file in it.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+    let path = folder.unwrap_or(path).to_owned();
     let found = match fs::metadata(&path) {
         Ok(found) if !found.is_file() => return Err(ProfileError::NotARegularFile { path }),
         found => found.and_then(|found| Ok((File::open(&path)?, found.len()))),

@@ -40,17 +40,16 @@ pub(crate) fn sentences(states: &States) -> Vec<String> {
         .collect()
 }
 
-/// The note of outputs that do not show the coverage of single pairs; `None` if the capture proves no
-/// pair incomplete.
+/// The note of outputs that do not show the coverage of single pairs; `None` if no pair is incomplete
+/// or unknown.
 pub(crate) fn note(states: &States) -> Option<String> {
-    let (incomplete, all) = states.count(CoverageState::Incomplete);
-    let which = if incomplete == all { "all".to_owned() } else { format!("{} of {}", group(incomplete), group(all)) };
-    (incomplete > 0).then(|| {
-        format!(
-            "{which} pairs of endpoints are incomplete: packets or messages are missing, so counts and bytes are lower \
-             bounds; `ibscope matrix --by endpoint` shows the pairs"
-        )
-    })
+    let part = |state: CoverageState| {
+        let (count, all) = states.count(state);
+        let which = if count == all { "all".to_owned() } else { format!("{} of {}", group(count), group(all)) };
+        (count > 0).then(|| format!("{which} pairs of endpoints are {}", meaning(state)))
+    };
+    let parts: Vec<String> = [CoverageState::Incomplete, CoverageState::Unknown].into_iter().filter_map(part).collect();
+    (!parts.is_empty()).then(|| format!("{}; `ibscope matrix --by endpoint` shows the pairs", parts.join("; ")))
 }
 
 /// One line per pair with known missing packets or messages, the most first.

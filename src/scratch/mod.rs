@@ -66,7 +66,7 @@ impl Scratch {
         let mut builder = tempfile::Builder::new();
         builder.prefix(&prefix).permissions(Permissions::from_mode(mode));
         let mut all = lock_scratch_paths();
-        let (path, made) = make(&builder, folder)?;
+        let (path, made) = make(&builder, folder).map_err(|error| scratch_error(&error, folder))?;
         all.insert(path.clone());
         Ok((Self { path }, made))
     }
@@ -105,6 +105,17 @@ impl Drop for Scratch {
         remove(&self.path);
         all.remove(&self.path);
     }
+}
+
+/// An error of the crate `tempfile` without the name of the scratch file, which the user does not know.
+fn scratch_error(error: &io::Error, folder: &Path) -> io::Error {
+    if error.kind() == io::ErrorKind::NotFound {
+        return io::Error::new(error.kind(), format!("the folder {} does not exist", folder.display()));
+    }
+    let system =
+        error.get_ref().and_then(std::error::Error::source).and_then(|source| source.downcast_ref::<io::Error>());
+    let code = system.unwrap_or(error).raw_os_error();
+    code.map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
 }
 
 /// `NAME.WHAT-`: the start of a scratch name for `NAME`.

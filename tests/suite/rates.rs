@@ -474,7 +474,7 @@ fn limits_of_a_profile_are_reported() {
     let long = run(&["--window", "1h"]);
     assert!(long.stderr.contains("the traffic lasts only that long"), "{}", long.stderr);
     let part = run(&["--from", "0.1", "--to", "0.2"]);
-    assert!(part.code == 0 && part.stdout.contains("for its whole time only"), "{}", part.stdout);
+    assert!(part.code == 0 && part.stderr.contains("for its whole time only"), "{}", part.stderr);
     let many = run(&["--bin", "1ns", "--format", "csv"]);
     assert!(many.code == 1 && many.stderr.contains("--bin") && many.stdout.is_empty(), "{}", many.stderr);
     let nothing = run(&["--from", "10000"]);

@@ -41,7 +41,7 @@ pub(in crate::cli) struct InputArgs {
     /// Do not align the clocks of several captures by their common packets
     #[arg(help_heading = "Input options", long)]
     pub(in crate::cli) no_align: bool,
-    /// Read which captures are successive files of one observation point: csv `file,stream`
+    /// Read which files are parts of one rotated capture: csv `file,stream`
     /// [default: detected from the packets]
     #[arg(help_heading = "Input options", long, value_name = "FILE")]
     pub(in crate::cli) streams: Option<PathBuf>,

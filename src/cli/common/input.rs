@@ -11,7 +11,7 @@ use super::usage::UsageError;
 use super::{files, output};
 use crate::analysis::coverage::States;
 use crate::model::profile::JobRow;
-use crate::model::{Coverage, Profile, TrustVerdict, count_of, printable};
+use crate::model::{Coverage, Profile, TrustVerdict, count_of, duration, printable};
 use crate::pipeline::{
     self, AnalysisLimits, AnalysisMeasures, AnalysisOptions, AnalysisWindow, ClockOptions, EndpointInfo,
     FolderContents, TimePoint,
@@ -325,7 +325,7 @@ pub(in crate::cli) fn notes_beside_coverage(inputs: &[PathBuf], reading: &InputA
     table_notes(reading, profile);
     let is_profile = pipeline::is_profile(&inputs[0]);
     if let Some(note) = empty_window(reading, profile, is_profile) {
-        output::eprint_line(note);
+        output::eprint_line(&note);
     } else if !is_profile && detects_no_library(reading, profile) {
         output::eprint_line(&format!("note: no MPI library was detected in this window; {SHORT_WINDOW}"));
     }
@@ -396,14 +396,19 @@ pub(in crate::cli) const SHORT_WINDOW: &str = "a short window may not hold enoug
                                        capture with `analyze -o`, then select the window with --from and --to of `matrix`, `timeline` or `rates`";
 
 /// The note on a time window without packets.
-pub(in crate::cli) fn empty_window(reading: &InputArgs, profile: &Profile, is_profile: bool) -> Option<&'static str> {
-    let is_empty = profile.connections.iter().all(|connection| connection.traffic.packets == 0);
-    let has_others = !is_profile && profile.coverage.records > profile.coverage.outside_window;
-    (has_window(reading) && is_empty).then_some(if has_others {
-        NO_INFINIBAND
-    } else {
-        "note: no packet in this window"
-    })
+pub(in crate::cli) fn empty_window(reading: &InputArgs, profile: &Profile, is_profile: bool) -> Option<String> {
+    if !has_window(reading) || profile.connections.iter().any(|connection| connection.traffic.packets > 0) {
+        return None;
+    }
+    if !is_profile && profile.coverage.records > profile.coverage.outside_window {
+        return Some(NO_INFINIBAND.to_owned());
+    }
+    let span_ns = profile.coverage.first_time_ns.zip(profile.coverage.last_time_ns);
+    let captured = span_ns.map(|(first_ns, last_ns)| {
+        let whose = if is_profile { "the profile" } else { "the capture" };
+        format!("; {whose} ends {} after its first record", duration(last_ns.saturating_sub(first_ns)))
+    });
+    Some(format!("note: no packet in this window{}", captured.unwrap_or_default()))
 }
 
 /// Like [`empty_window`], for `inspect`, which does not count packets outside the window.

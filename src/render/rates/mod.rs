@@ -126,8 +126,7 @@ fn distributions(rates: &Rates, width: Option<usize>) -> String {
     let longest = width.map_or(BAR, |width| width.saturating_sub(BEFORE_BARS).clamp(1, BAR));
     let sizes = &rates.total.sizes;
     if sizes.is_empty() {
-        return "\nA profile has sizes for its whole time only: give the captures to see those of a time window.\n"
-            .to_owned();
+        return String::new();
     }
     let mut text = String::new();
     let library = rates.total.classes.library();
@@ -168,6 +167,10 @@ fn bar(count: u64, most: u64, longest: usize) -> String {
 #[must_use]
 pub fn notes(rates: &Rates, wanted_window_ns: Option<i64>, unasked_bin_ns: Option<i64>) -> Vec<String> {
     let mut notes = Vec::new();
+    if rates.total.sizes.is_empty() && rates.window_ns > 0 {
+        notes
+            .push("a profile has sizes for its whole time only; pass the captures to see those of a window".to_owned());
+    }
     if let Some(unasked_ns) = unasked_bin_ns.filter(|unasked_ns| *unasked_ns != rates.bin_ns) {
         notes.push(format!(
             "bins are {} wide, because bins of {} would be too many; choose the width with --bin",
