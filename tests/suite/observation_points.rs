@@ -130,11 +130,11 @@ fn files_of_two_nodes_that_are_rotated_together_continue_their_own_node() {
     let run = runs::named("ompi-openib-mixed-2x2");
     for ahead_ns in [0, 20_000, 1_000_000, 5_000_000] {
         let [first, second] = [1, 2].map(|node| Recording::read(&run.node(node)).expect("capture"));
-        rotated_together([first, combine::shift(&second, ahead_ns)], &run);
+        rotated_together(&[first, combine::shift(&second, ahead_ns)], &run);
     }
 }
 
-fn rotated_together(nodes: [Recording; 2], run: &RecordedRun) {
+fn rotated_together(nodes: &[Recording; 2], run: &RecordedRun) {
     let folder = tempfile::tempdir().expect("folder");
     let matrix = |paths: &[PathBuf]| {
         let words = ["matrix", "--by", "endpoint", "--format", "csv"].map(OsStr::new);
