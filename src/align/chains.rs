@@ -137,10 +137,13 @@ fn extend<'a>(
 ) {
     let mut misfits: Vec<BTreeMap<usize, Misfit>> = Vec::with_capacity(group.len());
     for file in group {
-        let continued = (0..chains.len()).filter(|chain| chains[*chain].continues(file, repeats));
-        let continued: Vec<usize> = continued.collect();
-        let own = continued.into_iter().map(|chain| (chain, chains[chain].misfit(file, repeats)));
-        misfits.push(own.collect());
+        let mut own = BTreeMap::new();
+        for (at, chain) in chains.iter().enumerate() {
+            if chain.continues(file, repeats) {
+                own.insert(at, chain.misfit(file, repeats));
+            }
+        }
+        misfits.push(own);
     }
     let chosen = assign(&misfits);
     let taken: BTreeSet<usize> = chosen.iter().copied().flatten().collect();

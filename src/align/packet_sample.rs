@@ -210,22 +210,19 @@ impl PacketSample {
         };
         let limit = self.sample.limit().min(later.sample.limit());
         let shared_ns = start_ns..=end_ns.min(later_end_ns);
-        let within = |of: &Self| -> BTreeSet<(u64, i64)> {
-            let own = of.sample.hashed().map(|(hash, packet)| (hash, packet.time_ns));
-            own.filter(|(hash, time_ns)| *hash < limit && shared_ns.contains(time_ns)).collect()
+        let within = |of: &Self| {
+            let mut stamps = of.stamps();
+            stamps.sorted.retain(|(hash, time_ns)| *hash < limit && shared_ns.contains(time_ns));
+            stamps.sorted.dedup();
+            stamps
         };
         let (own, others) = (within(self), within(later));
-        let common = own.intersection(&others).count();
-        if common < LEAST_COMMON || common * 100 < own.len().max(others.len()) * COMMON_PERCENT {
-            return false;
-        }
+        let (here, there) = (own.sorted.len(), others.sorted.len());
+        let common = own.sorted.iter().filter(|stamp| others.sorted.binary_search(stamp).is_ok()).count();
         // Two ports with one coarse clock stamp most packets alike, and the others one step later.
         // Files of one port differ in packets that only one of them holds.
-        let is_elsewhere =
-            |(hash, _): &&(u64, i64)| others.range((*hash, i64::MIN)..=(*hash, i64::MAX)).next().is_some();
-        let only_here = own.difference(&others).count();
-        let moved = own.difference(&others).filter(is_elsewhere).count();
-        moved * 2 <= only_here
+        let (elsewhere, _) = others.at_other_times(&own);
+        common >= LEAST_COMMON && common * 100 >= here.max(there) * COMMON_PERCENT && elsewhere * 2 <= here - common
     }
 
     /// True if a packet is in the sample twice with one time: both of its mirror copies.

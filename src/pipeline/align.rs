@@ -4,6 +4,8 @@
 //! The alignment reads the captures in a separate pass, because the drift of a clock shows only
 //! over a whole capture. An input that can be read only once is not aligned.
 
+use super::parts::InputExtras;
+use super::readout::Readout;
 use super::seam::{FirstRecords, Seam, Seams};
 use super::{AnalysisOptions, PipelineError, for_each_batch, streams};
 use crate::align::{self, Alignment, KnownClock, LookAlikes, PacketSample, SampleCandidate, Transit};
@@ -11,9 +13,7 @@ use crate::decode;
 use crate::input::{self, Feed, SourceOptions};
 use crate::model::profile::Input;
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{
-    Batch, ClockRow, ConnectionKey, Coverage, Interval, Packets, Recorder, TimingKey, count_either, count_of,
-};
+use crate::model::{Batch, ClockRow, ConnectionKey, Interval, Packets, Recorder, TimingKey, count_either, count_of};
 use rayon::ThreadPool;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -326,11 +326,9 @@ pub(super) fn notes(inputs: &[Input], aligned: &Alignment, streams: &[bool], opt
 
 /// Notes on inputs that are files of one capture, one soon after the other, but were tracked
 /// separately, because the profile keeps its parts.
-pub(super) fn seam_notes<'a>(
-    inputs: &[Input],
-    samples: &[Option<&PacketSample>],
-    coverages: impl Iterator<Item = &'a Coverage>,
-) -> Vec<String> {
+pub(super) fn seam_notes(inputs: &[Input], extras: &[InputExtras], readout: &Readout) -> Vec<String> {
+    let samples: Vec<Option<&PacketSample>> = extras.iter().map(|extra| extra.sample.as_ref()).collect();
+    let coverages = readout.inputs.iter().map(|input| &input.coverage);
     let spans_ns: Vec<_> = coverages.map(|coverage| coverage.first_time_ns.zip(coverage.last_time_ns)).collect();
     let name = |input: usize| inputs.get(input).map_or("", |input| input.name.as_str());
     let is_near = |[earlier, later]: &[usize; 2]| {
@@ -338,7 +336,7 @@ pub(super) fn seam_notes<'a>(
         times_ns.is_some_and(|((_, end_ns), (start_ns, _))| start_ns.saturating_sub(end_ns) <= SEAM_NS)
     };
     let mut notes = Vec::new();
-    for stream in align::chains(samples, &spans_ns, |_, _| false) {
+    for stream in align::chains(&samples, &spans_ns, |_, _| false) {
         let seams: Vec<&[usize; 2]> = stream.array_windows().filter(|pair| is_near(pair)).collect();
         if let (Some([earlier, _]), Some([_, later])) = (seams.first(), seams.last()) {
             let files = seams.len() as u64 + 1;

@@ -16,7 +16,7 @@ use super::conclude::conclude;
 use super::parts::{self, InputExtras, InputPart, MergeClock, PartsError, PartsHeader};
 use super::readout::{InputReadout, Readout};
 use super::{AnalysisOptions, EndpointInfo, PipelineError, pool};
-use crate::align::{Alignment, PacketSample};
+use crate::align::Alignment;
 use crate::model::profile::{Input, RankRow};
 use crate::model::{Clock, ConnectionShare, Profile, count_of, ranges};
 use crate::profile::{self, ProfileError};
@@ -275,11 +275,10 @@ fn join(parts: Vec<InputPart>, options: &AnalysisOptions) -> Result<Profile, Mer
     for (input, rest) in inputs.iter().zip(&rests) {
         notes.extend(rest.note.iter().map(|note| format!("{}: {note}", input.name)));
     }
-    let samples: Vec<Option<&PacketSample>> = rests.iter().map(|rest| rest.sample.as_ref()).collect();
-    notes.extend(align::seam_notes(&inputs, &samples, inputs.iter().map(|input| &input.coverage)));
     let mut readout = Readout { inputs: readouts, unions: Vec::new(), bounds: MemoryBounds::new(options) };
     readout.overlay(&aligned.look_alikes);
     readout.level();
+    notes.extend(align::seam_notes(&inputs, &rests, &readout));
     let written = parts::write(&PartsHeader::new(&inputs, options), &rests, &readout)?;
     drop(rests);
     let transits = align::transits(aligned, options, (i64::MIN, i64::MAX));

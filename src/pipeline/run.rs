@@ -101,8 +101,7 @@ pub(super) fn run(
             });
             let mut extras: Vec<InputExtras> = extras.collect();
             parts::level(&mut extras);
-            let samples: Vec<Option<&PacketSample>> = extras.iter().map(|extra| extra.sample.as_ref()).collect();
-            notes.extend(align::seam_notes(&inputs, &samples, readout.inputs.iter().map(|input| &input.coverage)));
+            notes.extend(align::seam_notes(&inputs, &extras, &readout));
             parts::write(&PartsHeader::new(&inputs, options), &extras, &readout)
         });
         let transits = align::transits(aligned, options, window_ns);

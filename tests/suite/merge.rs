@@ -116,6 +116,27 @@ fn runs_split_by_time_merge_to_the_whole() {
     });
 }
 
+/// Files of one capture that were analyzed separately are named; captures of two nodes are not.
+#[test]
+fn files_of_one_capture_are_named_in_a_note() {
+    let folder = tempfile::tempdir().expect("folder");
+    let run = runs::named("ompi-openib-ring2");
+    let notes = |name: &str, captures: &[PathBuf]| -> Vec<String> {
+        let parts = (0..).zip(captures).map(|(part, capture)| {
+            analyzed(std::slice::from_ref(capture), &partial(), &folder.path().join(format!("{name}{part}.ibp")))
+        });
+        let parts: Vec<PathBuf> = parts.collect();
+        let place = merged(&parts, &folder.path().join(format!("{name}.ibp")));
+        let notes = ibscope::profile::read(&place).expect("profile").notes;
+        notes.into_iter().filter(|note| note.contains("look like one capture in parts")).collect()
+    };
+    let thirds = cut(&run.sink(), 3, folder.path());
+    let found = notes("thirds", &thirds);
+    let [first, last] = [&thirds[0], &thirds[2]].map(|path| path.display().to_string());
+    assert!(found.len() == 1 && found[0].starts_with(&format!("{first} to {last} (3 files) ")), "{found:?}");
+    assert_eq!(notes("nodes", &run.every_node()), [""; 0]);
+}
+
 /// Every recorded run, its captures split by time and distributed over three profiles at random.
 #[test]
 fn runs_split_at_random_merge_to_the_whole() {

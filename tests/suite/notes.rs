@@ -57,3 +57,18 @@ fn a_missing_packet_is_reported_with_all_numbers() {
         assert_eq!(note(&whole), None, "{command}");
     }
 }
+
+/// Without payload, nothing shows which messages belong together. Commands that do not show the coverage
+/// of single pairs print that all pairs are unknown.
+#[test]
+fn pairs_of_a_truncated_capture_are_reported_with_all_numbers() {
+    let recording = Recording::read(&runs::named("ompi-rc-ring2").sink()).expect("recording");
+    let folder = tempfile::tempdir().expect("folder");
+    let short = folder.path().join("short.pcap");
+    partial::truncate(&recording, 44).write(&short).expect("written");
+    for command in ["timeline", "rates", "collectives", "phases", "messages", "waits", "storage"] {
+        let ran = ibscope([command.as_ref(), short.as_os_str()]);
+        let note = ran.stderr.lines().find(|line| line.contains("pairs of endpoints are unknown"));
+        assert!(note.is_some_and(|note| note.starts_with("note: all pairs ")), "{command}: {}", ran.stderr);
+    }
+}

@@ -150,7 +150,7 @@ fn rotated_together(nodes: &[Recording; 2], run: &RecordedRun) {
         nodes[0].records.iter().filter(|record| record.data.len() > 1000).map(|record| record.time_ns).collect();
     times_ns.sort_unstable();
     assert!(times_ns.len() > 500, "large packets: {}", times_ns.len());
-    for cut_ns in times_ns.iter().skip(40).step_by(times_ns.len() / 8) {
+    for cut_ns in times_ns.iter().skip(40).step_by(times_ns.len() / 12) {
         let parts = nodes.iter().enumerate().flat_map(|(node, whole)| {
             [0..*cut_ns, *cut_ns..u64::MAX]
                 .into_iter()

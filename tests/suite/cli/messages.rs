@@ -115,6 +115,7 @@ fn tables_that_cannot_be_written_fail_before_the_work() {
     let nowhere = folder.path().join("missing/messages.parquet");
     let message = fails(&["messages", "--parquet", text(&nowhere)], &sample("ucx-ud-ring2"));
     assert!(message.contains("missing/messages.parquet: cannot be written"), "{message}");
+    assert!(message.trim_end().ends_with("missing does not exist"), "{message}");
     assert_eq!(ran(&["messages", "--parquet", "x", "--format", "csv"], &sample("ucx-ud-ring2")).code, 2);
 }
 

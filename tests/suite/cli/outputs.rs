@@ -325,6 +325,7 @@ fn short_or_empty_windows_give_a_note() {
         let stderr = printed(command, &["--from", "100000"], &path);
         assert!(stderr.starts_with(EMPTY), "{command}: {stderr}");
         assert!(stderr.trim_end().ends_with("after its first record"), "{command}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{command}: {stderr}");
         assert!(!printed(command, &[], &path).contains("window"), "{command}");
     }
     // Frames that are not InfiniBand come before the first packet that is.
