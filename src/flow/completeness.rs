@@ -16,10 +16,10 @@
 //! the first observed request or after the last acknowledged one.
 
 use super::health::{self, HealthTracker};
-use super::ledger::{Ledger, MAX_HOLE};
+use super::ledger::Ledger;
 use super::{LARGEST_MTU_BYTES, Tracker};
 use crate::model::health::{HealthEvents, Loss};
-use crate::model::{ConnectionKey, PacketRole};
+use crate::model::{ConnectionKey, MAX_HOLE, PacketRole};
 use ibscope_parsers::Psn;
 use std::collections::HashMap;
 

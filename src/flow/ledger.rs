@@ -10,7 +10,7 @@
 //! then 1 2 3     (go-back-N)              -> [0..1):2 [1..3):3 [3..4):2
 //! ```
 
-use crate::model::PsnSteps;
+use crate::model::{MAX_HOLE, PsnSteps};
 use ibscope_parsers::Psn;
 use smallvec::SmallVec;
 
@@ -22,9 +22,6 @@ const MAX_RUNS: u8 = 128;
 const FEW_RUNS: u8 = 32;
 /// Number of connections of a tracker from which its ACK ledgers keep few runs.
 const MANY_CONNECTIONS: usize = 1 << 8;
-/// Largest jump that counts as a gap of missing numbers. A larger one may also be a new connection
-/// on a reused queue pair number.
-pub(super) const MAX_HOLE: i64 = 1 << 16;
 
 /// Observation counts per PSN, unwrapped to 64 bits.
 #[derive(Clone, Debug)]
@@ -208,6 +205,11 @@ impl Ledger {
     /// The observed numbers as ascending ranges; neighbors may touch.
     pub(super) fn runs(&self) -> impl Iterator<Item = (i64, i64)> + '_ {
         self.runs.iter().map(|run| run.run(self.high)).map(|run| (run.start, run.end))
+    }
+
+    /// First number observed; `None` if it was dropped.
+    pub(super) fn low(&self) -> Option<i64> {
+        self.runs.first().filter(|_| !self.forgot_runs).map(|run| run.run(self.high).start)
     }
 
     /// Largest number observed.

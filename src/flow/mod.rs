@@ -50,8 +50,8 @@ pub use union::{UnionInput, UnionLedgers};
 use crate::model::health::HealthEvents;
 use crate::model::{
     ConnectionEnd, ConnectionKey, Continuity, CtsQueue, HashMap, MissingMessages, MpiConnectionMessage, MpiMessage,
-    PacketObservation, PacketRecord, PacketRef, PacketRole, PagedVec, PsnDigest, PsnSteps, RawMessage, SeededHasher,
-    StartEvent, Timing, TrafficKind, Verb, WorkerWireup, constant_hash,
+    PacketObservation, PacketRecord, PacketRef, PacketRole, PagedVec, PsnDigest, PsnSpans, PsnSteps, RawMessage,
+    SeededHasher, StartEvent, Timing, TrafficKind, Verb, WorkerWireup, constant_hash,
 };
 use assembly::Assembly;
 use ballot::CandidateVotes;
@@ -241,6 +241,14 @@ impl Connection {
         // have arrived.
         let acknowledged = acks.high().map(|number| number - i64::from(self.ends_with_nak));
         [acknowledged, responses.high()]
+    }
+
+    /// Lowest and highest PSN by packet role.
+    fn psn_spans(&self) -> PsnSpans {
+        let [acknowledged, _] = self.responded();
+        let [requests, responses, acks] = &self.ledgers;
+        let ends = [(requests, requests.high()), (responses, responses.high()), (acks, acknowledged)];
+        ends.map(|(ledger, last)| Some((psn(ledger.low()?), psn(last?))))
     }
 
     /// True if the PSNs of the requests have no gap.
@@ -607,6 +615,7 @@ impl Tracker {
                 key: *key,
                 missing: following.and_then(|following| following.missing.as_deref()).copied().unwrap_or_default(),
                 continuity: self.continuity(id),
+                psn_spans: connection.psn_spans(),
                 // Datagrams count by the library's own sequence numbers, where it has them.
                 overflowed: overflowed && !key.is_datagram()
                     || following.is_some_and(|following| following.envelopes.overflowed()),
@@ -623,7 +632,8 @@ impl Tracker {
     fn continuity(&self, id: u32) -> Continuity {
         let connection = &self.connections[id as usize];
         let numbered = !connection.key.is_datagram();
-        let missing_requests = if numbered { connection.ledgers[0].missing_numbers() } else { 0 };
+        let requests = &connection.ledgers[PacketRole::Request as usize];
+        let missing_requests = if numbered { requests.missing_numbers() } else { 0 };
         let envelopes = self.message_states.get(id as usize).map(|following| &following.envelopes);
         let datagrams = envelopes.and_then(Envelopes::missing_datagrams);
         let health = self.health.get(id as usize);
@@ -632,14 +642,14 @@ impl Tracker {
         Continuity {
             missing_requests: missing_requests.saturating_sub(self.explained(id, missing_requests)),
             uncertain: connection.guesses && missing_requests > 0 && self.depth == Depth::Packets
-                || numbered && connection.ledgers[0].jumps(),
+                || numbered && requests.jumps(),
             guessed_reads: connection.guesses,
             first_psn: connection.first.filter(|_| numbered).map(|number| psn(number.into())),
             expected_responses: u64::from(connection.expected_responses),
             last_msn: Some(connection.last_msn).filter(|msn| *msn != NO_MSN),
             restarted: connection.restarted,
             missing_datagrams: datagrams,
-            last_request: connection.ledgers[0].high().map(psn).filter(|_| numbered),
+            last_request: requests.high().map(psn).filter(|_| numbered),
             last_asking: Some(connection.last_asking).filter(|psn| numbered && *psn != NO_PSN),
             last_responses: connection.responded().map(|number| number.map(psn)),
             ack_requests,
@@ -647,7 +657,7 @@ impl Tracker {
             acks,
             naks_observed_once,
             naks_unobserved,
-            psn_steps: if numbered { connection.ledgers[0].steps() } else { PsnSteps::default() },
+            psn_steps: if numbered { requests.steps() } else { PsnSteps::default() },
             datagrams_before: envelopes.map_or(0, Envelopes::datagrams_before),
             packets: connection.packets,
             later_packets: connection.later_packets,

@@ -11,7 +11,7 @@ use super::{
 use ibscope_parsers::mpi::nccl::Release;
 use ibscope_parsers::mpi::{Envelope, Identity, LibraryStack, MatchFields, MpiOperation, TagLayout};
 use ibscope_parsers::ulp::UpperLayerMessage;
-use ibscope_parsers::{Endpoint, Qpn};
+use ibscope_parsers::{Endpoint, Psn, Qpn};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -330,6 +330,10 @@ impl AddAssign for MissingMessages {
     }
 }
 
+/// Largest jump of PSNs that counts as a gap of missing packets. A larger one may also be a new
+/// connection on a reused queue pair number.
+pub const MAX_HOLE: i64 = 1 << 16;
+
 /// Missing packets of a connection, by sequence numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts about one connection")]
@@ -338,7 +342,7 @@ pub struct Continuity {
     pub missing_requests: u64,
     /// The missing packets are uncertain: READ requests of unknown length precede gaps, or PSNs
     /// jump too far, or an input that does not count contains packets before or after those that
-    /// do.
+    /// do, or two inputs that follow each other may hold the same packet.
     pub uncertain: bool,
     /// True if READ requests were observed before the path MTU was known, so `expected_responses`
     /// is too low.
@@ -492,10 +496,14 @@ impl PsnDigest {
 }
 
 impl Continuity {
-    /// Adds a later part of the same connection.
+    /// Adds a later part of the same connection. By the PSNs of their requests, requests may be
+    /// missing between the parts, or be in both.
     pub fn add(&mut self, later: &Self) {
-        self.missing_requests += later.missing_requests;
-        self.uncertain |= later.uncertain;
+        let next = self.last_request.zip(later.first_psn);
+        let hole = next.map_or(0, |(last, first)| i64::from(Psn::new(first).since(Psn::new(last))) - 1);
+        let is_hole = (0..=MAX_HOLE).contains(&hole);
+        self.missing_requests += later.missing_requests + if is_hole { hole.cast_unsigned() } else { 0 };
+        self.uncertain |= later.uncertain || !is_hole;
         self.guessed_reads |= later.guessed_reads;
         self.first_psn = self.first_psn.or(later.first_psn);
         self.request_packets += later.request_packets;
@@ -533,6 +541,9 @@ impl Continuity {
     }
 }
 
+/// Lowest and highest PSN by packet role ([`PacketRole`](super::PacketRole)).
+pub type PsnSpans = [Option<(u32, u32)>; 3];
+
 /// The report of the tracker on a connection at the end of its input.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ConnectionEnd {
@@ -542,6 +553,8 @@ pub struct ConnectionEnd {
     pub missing: MissingMessages,
     /// Gaps that sequence numbers show; the reduction fills in the counts of observed packets.
     pub continuity: Continuity,
+    /// Lowest and highest PSN of its packets by role, if the ledger still has the lowest one.
+    pub psn_spans: PsnSpans,
     /// The ledgers overflowed.
     pub overflowed: bool,
     /// Votes of responses for the sender's queue pair: by PSN, and by repeated request numbers. 0 if the
@@ -561,6 +574,7 @@ impl ConnectionEnd {
             key,
             missing: MissingMessages::default(),
             continuity: Continuity::default(),
+            psn_spans: [None; 3],
             overflowed: false,
             partners: [Vec::new(), Vec::new()],
             health: None,

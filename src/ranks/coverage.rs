@@ -81,9 +81,10 @@ impl ConnectionView<'_> {
         }
         let open = self.own.missing.as_deref().filter(|_| detection.stack(key).is_some());
         let open = open.map_or(0, |missing| missing.mpi_incomplete + missing.mpi_truncated);
+        let continuity = &self.own.continuity;
         let (state, missing_packets, missing_messages) = match Opcode(key.service << 5).service() {
             // A datagram is never retransmitted under the same number.
-            Service::Ud if self.own.continuity.restarted || self.own.continuity.has_unclear_copies => {
+            Service::Ud if continuity.restarted || continuity.uncertain || continuity.has_unclear_copies => {
                 (CoverageState::Unknown, 0, 0)
             }
             Service::Ud => self.datagram_coverage(),

@@ -19,8 +19,9 @@ use crate::model::profile::{RetransmissionSums, Traffic};
 use crate::model::traffic::{BinClass, BinSums, ConnectionTotals, TimeBin};
 use crate::model::{
     ConnectionEnd, ConnectionKey, Continuity, MissingMessages, ObservedPorts, PackedBins, PacketRole, PacketSums,
-    PagedVec, RecordSeries, Recorder, RequiredDetection, SampledSums, TimingKey, TrafficKind, VecMap,
+    PagedVec, PsnSpans, RecordSeries, Recorder, RequiredDetection, SampledSums, TimingKey, TrafficKind, VecMap,
 };
+use ibscope_parsers::Psn;
 use rayon::prelude::*;
 use smallvec::smallvec;
 
@@ -304,6 +305,7 @@ impl CombinedTotals {
         let leaves_out = times.iter().any(|(_, times)| is_beyond(*times));
         self.left_out += u64::from(leaves_out);
         let mut total: Option<Box<ConnectionTotals>> = None;
+        let mut last_spans = [None; 3];
         for input in chosen {
             let one = observed.iter_mut().find(|(point, _)| point.input == input).and_then(|(_, one)| one.take());
             let Some(one) = one else { continue };
@@ -311,8 +313,12 @@ impl CombinedTotals {
             self.unclear_copies += u64::from(one.totals.continuity.has_unclear_copies);
             match &mut total {
                 None => total = Some(one.totals),
-                Some(total) => add(total, *one.totals),
+                Some(total) => {
+                    add(total, *one.totals);
+                    total.continuity.uncertain |= may_repeat(last_spans, one.psn_spans);
+                }
             }
+            last_spans = one.psn_spans;
         }
         if let Some(total) = total.as_mut().filter(|_| leaves_out) {
             total.continuity.uncertain = true;
@@ -332,6 +338,14 @@ impl CombinedTotals {
         }
         self.connections.extend(total);
     }
+}
+
+/// True if the start of a later input may hold packets that the end of the earlier one holds too: the
+/// second mirror copy, if the first one was the last packet of the earlier file.
+fn may_repeat(earlier: PsnSpans, later: PsnSpans) -> bool {
+    let ends = earlier.into_iter().zip(later).filter_map(|(earlier, later)| Some((earlier?.1, later?.0)));
+    let mut steps = ends.map(|(last, first)| Psn::new(first).since(Psn::new(last)));
+    steps.any(|step| step <= 0)
 }
 
 /// Requests that were lost on the fabric, according to the NAKs of a connection. The receiver names
@@ -359,6 +373,7 @@ type ObservedConnection = (ObservationPoint, Option<InputConnection>);
 /// A connection in one input, without mirror copies.
 struct InputConnection {
     totals: Box<ConnectionTotals>,
+    psn_spans: PsnSpans,
     records: PointRecords,
     /// Records by bin, mirror copies included, for inputs that are compared.
     bin_records: Vec<(i64, u64)>,
@@ -403,7 +418,7 @@ impl InputConnection {
     /// `is_compared` is true if the connection may have several observation points.
     fn new(input: u32, end: ConnectionEnd, partial: PartialSums, (points, is_compared): (PointCount, bool)) -> Self {
         let twice = points.is_two();
-        let ConnectionEnd { key, missing, continuity, overflowed, partners, health, storage } = end;
+        let ConnectionEnd { key, missing, continuity, psn_spans, overflowed, partners, health, storage } = end;
         let TransmissionSums { traffic, retransmissions, mirror_copies } = transmissions(&key, &partial, points);
         let sampled = SampledSums { open_mpi_messages: missing.mpi_incomplete, ..partial.sampled() };
         let [repeated_requests, repeated_responses] =
@@ -468,7 +483,7 @@ impl InputConnection {
             time_bins,
             bins,
         });
-        Self { totals, records, bin_records, overflowed, mirror_copies }
+        Self { totals, psn_spans, records, bin_records, overflowed, mirror_copies }
     }
 
     fn input_records(&self, point: ObservationPoint) -> InputRecords<'_> {

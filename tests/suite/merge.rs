@@ -4,13 +4,16 @@
 use crate::align::{ClockSetting, port, set};
 use crate::runs::{self, RecordedRun, decompressed};
 use crate::tools::{HEADER_BYTES, ibscope, ibscope_fed, in_parallel, walk};
-use ibscope::model::profile::{TimelineRow, Traffic};
+use ibscope::model::profile::{CoverageState, TimelineRow, Traffic};
 use ibscope::model::{Profile, TrafficKind};
 use ibscope::pipeline::{
     self, AnalysisLimits, AnalysisMeasures, AnalysisOptions, ClockOptions, MergeError, ProfileWriter,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+/// Length of the ERF header of the records of a sink; it numbers them.
+const ERF_HEADER_BYTES: usize = 16;
 
 pub(crate) fn partial() -> AnalysisOptions {
     AnalysisOptions { keep_parts: true, threads: 2, ..AnalysisOptions::default() }
@@ -135,6 +138,40 @@ fn files_of_one_capture_are_named_in_a_note() {
     let [first, last] = [&thirds[0], &thirds[2]].map(|path| path.display().to_string());
     assert!(found.len() == 1 && found[0].starts_with(&format!("{first} to {last} (3 files) ")), "{found:?}");
     assert_eq!(notes("nodes", &run.every_node()), [""; 0]);
+}
+
+/// A sink's capture, cut between the two mirror copies of a packet: both parts hold the packet, so
+/// the merged profile may count it twice. It must not be complete then.
+#[test]
+fn packets_in_two_parts_are_not_complete() {
+    let names = ["ompi-openib-ring2", "ompi-rc-halo-2x2", "ompi-ud-ring2", "perf-read-lat"];
+    in_parallel(&names, |_, name| {
+        let folder = tempfile::tempdir().expect("folder");
+        let sink = runs::named(name).sink();
+        let whole = pipeline::analyze(std::slice::from_ref(&sink), &partial(), &|_| {}).expect("profile");
+        let bytes = decompressed(&sink);
+        let records = walk(&bytes);
+        let packet = |at: usize| records[at].data(&bytes).get(ERF_HEADER_BYTES..);
+        // Parts of a few packets do not show that the sink has two ports.
+        let middle = records.len() / 4..records.len() * 3 / 4;
+        let between_copies: Vec<usize> = middle.filter(|at| packet(at - 1) == packet(*at)).collect();
+        let mut repeated = 0;
+        for cut in between_copies.iter().step_by(between_copies.len() / 6) {
+            let parts = [0, 1].map(|part| {
+                let capture = some(&sink, &format!("{part}.pcap"), folder.path(), |at, _| (at < *cut) == (part == 0));
+                analyzed(&[capture], &partial(), &folder.path().join(format!("{part}.ibp")))
+            });
+            let options = AnalysisOptions { threads: 2, ..AnalysisOptions::default() };
+            let merged = pipeline::merge(&parts, &options).expect("merged");
+            assert_eq!(merged.connections.len(), whole.connections.len(), "{name} at {cut}");
+            for (own, of_whole) in merged.connections.iter().zip(&whole.connections) {
+                let is_more = own.traffic.packets > of_whole.traffic.packets;
+                assert!(!is_more || own.coverage.state == CoverageState::Unknown, "{name} at {cut}: {own:?}");
+                repeated += u64::from(is_more);
+            }
+        }
+        assert!(repeated > 0, "{name}");
+    });
 }
 
 /// Every recorded run, its captures split by time and distributed over three profiles at random.
