@@ -556,6 +556,10 @@ fn bins(
 
 /// Adds the totals of the same connection in a later input.
 fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
+    // A few mirror copies look like retransmissions.
+    let [is_twice, later_is_twice] = [&total.continuity, &later.continuity].map(|own| own.is_observed_twice);
+    let of_one_point = if is_twice { &later.retransmissions } else { &total.retransmissions };
+    total.continuity.uncertain |= is_twice != later_is_twice && *of_one_point != RetransmissionSums::default();
     total.times_ns = (total.times_ns.0.min(later.times_ns.0), total.times_ns.1.max(later.times_ns.1));
     total.traffic += later.traffic;
     total.sampled += later.sampled;

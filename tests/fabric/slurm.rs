@@ -67,12 +67,12 @@ impl HookLab {
     pub(crate) fn restart_controller(&self) {
         let pid = fs::read_to_string(self.path().join("slurm/slurmctld.pid")).expect("its process id");
         self.container.succeeds(["kill", "-TERM", pid.trim()]);
-        until(Duration::from_secs(30), "the end of the controller", || {
+        until(Duration::from_secs(120), "the end of the controller", || {
             let pid = pid.trim().parse().expect("a number");
             (!self.container.processes().contains_key(&pid)).then_some(())
         });
         self.start_controller();
-        until(Duration::from_secs(30), "a controller that answers", || {
+        until(Duration::from_secs(120), "a controller that answers", || {
             self.slurm_tool(&["scontrol", "ping"]).contains("is UP").then_some(())
         });
     }
