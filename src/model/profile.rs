@@ -518,6 +518,11 @@ pub struct RankRow {
     pub inferred: bool,
 }
 
+impl RankRow {
+    /// The evidence of a rank from the user's rank map.
+    pub const OF_MAP: &str = "rankmap";
+}
+
 /// A queue pair with MPI traffic and unknown rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnassignedRow {

@@ -26,9 +26,6 @@ pub struct RankmapError {
 const EXPECTED: &str = "a header line `rank,endpoint` or `rank,endpoint,qpn` and then lines like `0,17` or `0,10.77.0.1,0x11`; a column \
                         `job` may follow, other columns are ignored";
 
-/// Evidence of ranks from the map.
-const EVIDENCE: &str = "rankmap";
-
 /// Upper limit of ranks: no job has more processes, so a larger number is a typing error.
 const MAX_RANK: u32 = 1 << 24;
 
@@ -109,7 +106,7 @@ fn row(fields: &[String], columns: &RankmapColumns) -> Result<Option<(Endpoint, 
         rank,
         endpoint: endpoint.to_string(),
         qpn: filled(2).map(qpn).transpose()?,
-        evidence: EVIDENCE.to_owned(),
+        evidence: RankRow::OF_MAP.to_owned(),
         agreeing: 0,
         disagreeing: 0,
         job: columns.job.and_then(filled).map_or(Ok(1), job)?,
@@ -153,7 +150,8 @@ fn place(row: &RankRow) -> (u32, u32, &str, Option<u32>) {
 /// their queue pairs; queue pairs that lose their rank are unassigned.
 pub fn apply(profile: &mut Profile, rankmap: &[RankRow]) {
     let inferred_ranks: BTreeMap<_, RankRow> = profile.ranks.iter().map(|row| (place(row), row.clone())).collect();
-    let rows: Vec<RankRow> = rankmap.iter().map(|row| inferred_ranks.get(&place(row)).unwrap_or(row).clone()).collect();
+    let own = |row: &RankRow| inferred_ranks.get(&place(row)).cloned().unwrap_or_else(|| mapped(row, &profile.ranks));
+    let rows: Vec<RankRow> = rankmap.iter().map(own).collect();
     if rows.len() == inferred_ranks.len() && rows.iter().all(|row| inferred_ranks.contains_key(&place(row))) {
         return;
     }
@@ -171,6 +169,17 @@ pub fn apply(profile: &mut Profile, rankmap: &[RankRow]) {
     }
     unassign(profile, &before, &after);
     renew_jobs(profile);
+}
+
+/// A row of the map, with the number of messages that name another rank.
+fn mapped(row: &RankRow, inferred: &[RankRow]) -> RankRow {
+    let is_same_place = |other: &&RankRow| {
+        let is_same_qp = other.qpn.is_none() || row.qpn.is_none() || other.qpn == row.qpn;
+        (other.job, &other.endpoint) == (row.job, &row.endpoint) && is_same_qp
+    };
+    let others = inferred.iter().filter(is_same_place).filter(|other| !other.inferred && other.rank != row.rank);
+    // The rows of a process have the same count.
+    RankRow { disagreeing: others.map(|other| other.agreeing).max().unwrap_or(0), ..row.clone() }
 }
 
 /// True if the map changes the rank of an end of the connection.
@@ -386,19 +395,30 @@ mod tests {
         let rows: Vec<_> = changed
             .ranks
             .iter()
-            .map(|row| (row.job, row.rank, row.qpn, row.evidence.as_str(), row.agreeing, row.inferred))
+            .map(|row| {
+                (row.job, row.rank, row.qpn, row.evidence.as_str(), [row.agreeing, row.disagreeing], row.inferred)
+            })
             .collect();
         let expected = [
-            (1, 0, Some(10), "envelope", 9, false),
-            (1, 1, Some(20), "envelope", 9, true),
-            (2, 0, Some(11), "envelope", 9, false),
-            (2, 1, Some(22), "rankmap", 0, false),
-            (2, 2, Some(21), "rankmap", 0, false),
+            (1, 0, Some(10), "envelope", [9, 1], false),
+            (1, 1, Some(20), "envelope", [9, 1], true),
+            (2, 0, Some(11), "envelope", [9, 1], false),
+            (2, 1, Some(22), "rankmap", [0, 0], false),
+            (2, 2, Some(21), "rankmap", [0, 0], false),
         ];
         assert_eq!(rows, expected);
         assert_eq!(changed.unassigned, [], "the map lists the queue pair");
         assert_eq!(changed.jobs.iter().map(|job| (job.job, job.ranks)).collect::<Vec<_>>(), [(1, 2), (2, 3)]);
         assert_eq!(changed.connections, profile().connections);
+    }
+
+    #[test]
+    fn rows_against_messages_have_the_number_of_these_messages() {
+        let mut changed = profile();
+        apply(&mut changed, &parsed("rank,endpoint,qpn,job\n3,17,10,1\n2,18,20,1\n0,17,,2\n4,18,99,2\n"));
+        let rows: Vec<_> = changed.ranks.iter().map(|row| (row.job, row.rank, row.disagreeing)).collect();
+        // Rank 1 of job 1 is inferred, and queue pair 99 has no messages.
+        assert_eq!(rows, [(1, 2, 0), (1, 3, 9), (2, 0, 0), (2, 4, 0)]);
     }
 
     #[test]

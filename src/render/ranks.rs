@@ -245,7 +245,7 @@ pub(crate) fn evidence(row: &RankRow, library: &str) -> String {
         "envelope" => of_messages.as_str(),
         "cm" => "from connection messages",
         "communicator" => "inferred from communicators",
-        "rankmap" => "from the rank map",
+        RankRow::OF_MAP => "from the rank map",
         other => other,
     };
     let is_complete = !row.inferred || text.starts_with("inferred");

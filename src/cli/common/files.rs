@@ -2,7 +2,7 @@
 
 use super::arguments::FigureArgs;
 use crate::model::profile::RankRow;
-use crate::model::{Clock, Profile, count_either};
+use crate::model::{Clock, Profile, count_either, count_of};
 use crate::pipeline;
 use crate::render::figure::Drawing;
 use crate::scratch::{self, Scratch};
@@ -65,6 +65,21 @@ pub(in crate::cli) fn rankmap_notes(rows: &[RankRow], profile: &Profile) -> Vec<
             "rank map: {} on several endpoints",
             count_either((places.len() - MAX_RANKS) as u64, "more rank is", "more ranks are")
         ));
+    }
+    let refuted: Vec<&RankRow> =
+        rows.iter().filter(|row| row.evidence == RankRow::OF_MAP && row.disagreeing > 0).collect();
+    for row in refuted.iter().take(MAX_RANKS) {
+        let queue_pair = row.qpn.map(|qpn| format!(" queue pair {qpn:#x}")).unwrap_or_default();
+        notes.push(format!(
+            "rank map: rank {} at {}{queue_pair}: {} another rank; `ibscope ranks` without the map shows it",
+            row.rank,
+            row.endpoint,
+            count_either(row.disagreeing, "message names", "messages name")
+        ));
+    }
+    if refuted.len() > MAX_RANKS {
+        let more = count_of((refuted.len() - MAX_RANKS) as u64, "more row");
+        notes.push(format!("rank map: messages name other ranks than {more}"));
     }
     notes
 }
