@@ -144,9 +144,3 @@ pub(crate) fn restored(lab: &HookLab) {
     });
     clean(lab);
 }
-
-impl HookLab {
-    fn log_of_controller(&self) -> String {
-        std::fs::read_to_string(self.path().join("log/slurmctld")).unwrap_or_default()
-    }
-}
