@@ -81,7 +81,7 @@ impl HookLab {
         }
         until(Duration::from_secs(30), "the end of the controller", || (!is_running()).then_some(()));
         self.start_controller();
-        until(Duration::from_secs(120), "a controller that answers", || {
+        until(Duration::from_mins(2), "a controller that answers", || {
             self.slurm_tool(&["scontrol", "ping"]).contains("is UP").then_some(())
         });
     }
