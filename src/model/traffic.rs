@@ -541,7 +541,7 @@ impl Continuity {
     }
 }
 
-/// Lowest and highest PSN by packet role ([`PacketRole`](super::PacketRole)).
+/// Lowest and highest PSN by packet role ([`PacketRole`]).
 pub type PsnSpans = [Option<(u32, u32)>; 3];
 
 /// The report of the tracker on a connection at the end of its input.
