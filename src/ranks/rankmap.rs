@@ -150,7 +150,9 @@ fn place(row: &RankRow) -> (u32, u32, &str, Option<u32>) {
 /// their queue pairs; queue pairs that lose their rank are unassigned.
 pub fn apply(profile: &mut Profile, rankmap: &[RankRow]) {
     let inferred_ranks: BTreeMap<_, RankRow> = profile.ranks.iter().map(|row| (place(row), row.clone())).collect();
-    let own = |row: &RankRow| inferred_ranks.get(&place(row)).cloned().unwrap_or_else(|| mapped(row, &profile.ranks));
+    let by_queue_pair: InferredRanks<'_> =
+        profile.ranks.iter().map(|row| ((row.job, row.endpoint.as_str(), row.qpn), row)).collect();
+    let own = |row: &RankRow| inferred_ranks.get(&place(row)).cloned().unwrap_or_else(|| mapped(row, &by_queue_pair));
     let rows: Vec<RankRow> = rankmap.iter().map(own).collect();
     if rows.len() == inferred_ranks.len() && rows.iter().all(|row| inferred_ranks.contains_key(&place(row))) {
         return;
@@ -171,13 +173,16 @@ pub fn apply(profile: &mut Profile, rankmap: &[RankRow]) {
     renew_jobs(profile);
 }
 
+/// The inferred ranks by job, endpoint and queue pair.
+type InferredRanks<'a> = BTreeMap<(u32, &'a str, Option<u32>), &'a RankRow>;
+
 /// A row of the map, with the number of messages that name another rank.
-fn mapped(row: &RankRow, inferred: &[RankRow]) -> RankRow {
-    let is_same_place = |other: &&RankRow| {
-        let is_same_qp = other.qpn.is_none() || row.qpn.is_none() || other.qpn == row.qpn;
-        (other.job, &other.endpoint) == (row.job, &row.endpoint) && is_same_qp
-    };
-    let others = inferred.iter().filter(is_same_place).filter(|other| !other.inferred && other.rank != row.rank);
+fn mapped(row: &RankRow, inferred: &InferredRanks<'_>) -> RankRow {
+    let at = |qpn: Option<u32>| (row.job, row.endpoint.as_str(), qpn);
+    // A row without a queue pair is for all queue pairs of its port.
+    let same_queue_pair = inferred.range(at(row.qpn)..=at(row.qpn.or(Some(u32::MAX)))).map(|(_, other)| other);
+    let others = same_queue_pair.chain(inferred.get(&at(None)));
+    let others = others.filter(|other| !other.inferred && other.rank != row.rank);
     // The rows of a process have the same count.
     RankRow { disagreeing: others.map(|other| other.agreeing).max().unwrap_or(0), ..row.clone() }
 }
@@ -419,6 +424,14 @@ mod tests {
         let rows: Vec<_> = changed.ranks.iter().map(|row| (row.job, row.rank, row.disagreeing)).collect();
         // Rank 1 of job 1 is inferred, and queue pair 99 has no messages.
         assert_eq!(rows, [(1, 2, 0), (1, 3, 9), (2, 0, 0), (2, 4, 0)]);
+        // Rows for a port against those of its queue pairs, and the other way round.
+        let mut of_port = profile();
+        apply(&mut of_port, &parsed("rank,endpoint,qpn,job\n5,17,,2\n"));
+        assert_eq!(of_port.ranks.iter().map(|row| row.disagreeing).collect::<Vec<_>>(), [9]);
+        let mut of_queue_pair = profile();
+        of_queue_pair.ranks[0].qpn = None;
+        apply(&mut of_queue_pair, &parsed("rank,endpoint,qpn,job\n5,17,77,1\n"));
+        assert_eq!(of_queue_pair.ranks.iter().map(|row| row.disagreeing).collect::<Vec<_>>(), [9]);
     }
 
     #[test]
