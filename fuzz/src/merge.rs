@@ -1,5 +1,5 @@
 //! Target `merge`: a capture in two parts. Merging their profiles in either order must equal one
-//! analysis of both parts.
+//! analysis of both parts, in which neither continues the other.
 
 use crate::capture::format_and_packets;
 use crate::events::SentPacket;
@@ -37,7 +37,8 @@ pub fn run(bytes: &[u8]) {
     for (path, packets) in paths.iter().zip(&dealt) {
         std::fs::write(path, form.bytes(packets)).expect("room for a file");
     }
-    let options = AnalysisOptions { threads: 1, keep_parts: true, ..AnalysisOptions::default() };
+    let streams = paths.iter().map(|path| (path.clone(), path.display().to_string())).collect();
+    let options = AnalysisOptions { threads: 1, keep_parts: true, streams, ..AnalysisOptions::default() };
     let [one, other] = [&paths[0], &paths[1]].map(|path| pipeline::profile(&[path], &options));
     let whole = pipeline::profile(&[&paths[0], &paths[1]], &options);
     let (Some(one), Some(other), Some(whole)) = (one, other, whole) else { return };

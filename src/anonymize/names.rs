@@ -252,7 +252,7 @@ mod tests {
             assert_eq!((old.is_unicast(), old.is_multicast()), (new.is_unicast(), new.is_multicast()), "{old}");
         }
         assert_eq!((new[0], new[0xFFFF]), (Lid(0), Lid::PERMISSIVE));
-        let fixed_points = new.iter().zip(0..).filter(|(new, old)| new.0 == *old).count();
+        let fixed_points = new.iter().zip(0..=u16::MAX).filter(|(new, old)| new.0 == *old).count();
         // A random permutation has one fixed point on average; here there are two permutations, and
         // two kept LIDs.
         assert!(fixed_points < 12, "{fixed_points}");

@@ -4,7 +4,6 @@ use super::common::arguments::InputArgs;
 use super::common::choices::Color;
 use super::common::manifest::ManifestFile;
 use super::common::parse::{bin_ns, positive};
-use super::common::usage::UsageError;
 use super::common::{files, input, output};
 use super::diagnose::summary_with_findings;
 use crate::model::{ConnectionShare, count_of};
@@ -59,10 +58,10 @@ pub(super) struct AnalyzeArgs {
     #[arg(long)]
     pub(super) sha256: bool,
     /// Write a partial profile for `merge`; accept a capture without InfiniBand packets
-    #[arg(long, requires = "output", conflicts_with_all = ["from", "to", "streams"])]
+    #[arg(long, requires = "output", conflicts_with_all = ["from", "to"])]
     pub(super) partial: bool,
-    /// Analyze share K of N of the connections only, for example 3/16, so that N tasks analyze one capture
-    /// together; `merge` needs all shares
+    /// Analyze share K of N of the connections only, for example 3/16, so that N tasks analyze the same
+    /// captures together; `merge` needs all shares
     #[arg(long, value_name = "K/N", requires = "partial")]
     pub(super) share: Option<ConnectionShare>,
     /// Read clock corrections from a file that `merge --clocks` wrote
@@ -81,9 +80,6 @@ pub(super) fn run(args: &AnalyzeArgs) -> anyhow::Result<ExitCode> {
 /// Like [`run`]. Without `stop`, a signal ends the process, and no profile is written.
 pub(super) fn run_until(args: &AnalyzeArgs, stop: Option<&StopSignal>) -> anyhow::Result<ExitCode> {
     input::check_captures("analyze", &args.inputs)?;
-    if args.share.is_some() && args.inputs.len() > 1 {
-        return Err(UsageError("--share applies to one capture: analyze each capture on its own").into());
-    }
     let mut files = input::files(&args.inputs, &args.reading);
     files.extend(args.clocks.as_deref());
     let writer = args.output.as_deref().map(|place| pipeline::ProfileWriter::create(place, &files)).transpose()?;

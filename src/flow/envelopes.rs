@@ -1,7 +1,7 @@
 //! Recognizes the MPI library and the envelope in the first packet of each message of a connection.
 
 use super::ledger::Ledger;
-use crate::model::{PacketRecord, UpperLayerVotes};
+use crate::model::{DatagramSpan, PacketRecord, UpperLayerVotes};
 use ibscope_parsers::ib::{ExtHeaders, Reth, Service};
 use ibscope_parsers::mpi::{
     self, Carrier, Identity, LibraryStack, MatchFields, MpiHeader, MpiMessagePart, Payload, ucx,
@@ -172,6 +172,17 @@ impl Envelopes {
     pub(super) fn datagrams_before(&self) -> u64 {
         let Some(state) = &self.library_state else { return 0 };
         state.before_dropped + state.datagrams.iter().map(EndpointDatagrams::before).sum::<u64>()
+    }
+
+    /// The datagrams by endpoint; those of dropped endpoints are left out.
+    pub(super) fn datagram_spans(&self) -> Vec<DatagramSpan> {
+        let known = self.library_state.iter().flat_map(|state| &state.datagrams);
+        known
+            .filter_map(|own| {
+                let (first, last) = (own.first as u16, own.ledger.high()? as u16);
+                Some(DatagramSpan { endpoint: own.endpoint, first, last, before: own.before() })
+            })
+            .collect()
     }
 
     /// Notes a datagram; returns how often its number was observed.

@@ -616,6 +616,7 @@ impl Tracker {
                 missing: following.and_then(|following| following.missing.as_deref()).copied().unwrap_or_default(),
                 continuity: self.continuity(id),
                 psn_spans: connection.psn_spans(),
+                datagram_spans: following.map(|following| following.envelopes.datagram_spans()).unwrap_or_default(),
                 // Datagrams count by the library's own sequence numbers, where it has them.
                 overflowed: overflowed && !key.is_datagram()
                     || following.is_some_and(|following| following.envelopes.overflowed()),

@@ -81,7 +81,7 @@ pub use streams::{StreamSums, Streams};
 pub use timestamps::TimestampStats;
 pub use timing::{Interval, ObservedPorts, RequiredDetection, SizeClass, Timing, TimingKey, Verb};
 pub use traffic::{
-    ConnectionEnd, Continuity, CtsQueue, MAX_HOLE, MissingMessages, MpiConnectionMessage, NcclProcesses,
+    ConnectionEnd, Continuity, CtsQueue, DatagramSpan, MAX_HOLE, MissingMessages, MpiConnectionMessage, NcclProcesses,
     PacketObservation, PacketSums, PsnDigest, PsnSpans, PsnSteps, QueuePair, SameProcess, StartEvent, WorkerWireup,
     clear_favorite,
 };

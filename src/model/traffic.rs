@@ -544,6 +544,19 @@ impl Continuity {
 /// Lowest and highest PSN by packet role ([`PacketRole`]).
 pub type PsnSpans = [Option<(u32, u32)>; 3];
 
+/// The lowest and the highest number of the datagrams to one endpoint of UCX, by UCX's own numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatagramSpan {
+    /// The endpoint of the receiver.
+    pub endpoint: u32,
+    /// Lowest number, modulo 2^16.
+    pub first: u16,
+    /// Highest number, modulo 2^16.
+    pub last: u16,
+    /// Datagrams to the endpoint before the first one.
+    pub before: u64,
+}
+
 /// The report of the tracker on a connection at the end of its input.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ConnectionEnd {
@@ -555,6 +568,8 @@ pub struct ConnectionEnd {
     pub continuity: Continuity,
     /// Lowest and highest PSN of its packets by role, if the ledger still has the lowest one.
     pub psn_spans: PsnSpans,
+    /// Its datagrams by endpoint, if they have numbers of their own.
+    pub datagram_spans: Vec<DatagramSpan>,
     /// The ledgers overflowed.
     pub overflowed: bool,
     /// Votes of responses for the sender's queue pair: by PSN, and by repeated request numbers. 0 if the
@@ -575,6 +590,7 @@ impl ConnectionEnd {
             missing: MissingMessages::default(),
             continuity: Continuity::default(),
             psn_spans: [None; 3],
+            datagram_spans: Vec::new(),
             overflowed: false,
             partners: [Vec::new(), Vec::new()],
             health: None,

@@ -29,18 +29,14 @@ const CLOCK_FROM_MANIFEST: &str = "manifest";
 pub(super) type Transits = (ConnectionKey, BTreeMap<TimingKey, Recorder>);
 
 /// Inputs to read for a packet sample: the regular files, if there are several, because their
-/// packets show which of them form one stream. With `keep_parts`, no streams are formed: the files
-/// are read only if clocks are aligned, and if there are several inputs or one has a known clock. A
-/// later merge needs the sample of such an input in uncorrected time.
+/// packets show which of them form one stream. With `keep_parts`, a single file is read too if it is
+/// beside other inputs or has a known clock, and clocks are aligned: a later merge needs its sample in
+/// uncorrected time.
 fn readable(paths: &[PathBuf], options: &AnalysisOptions) -> Vec<usize> {
     let found: Vec<usize> = (0..paths.len()).filter(|index| is_file(&paths[*index])).collect();
     let has_clock = |index: &usize| options.clocks.of(&paths[*index]).is_some();
-    let reads = if options.keep_parts {
-        options.clocks.align && (paths.len() > 1 || found.iter().any(has_clock))
-    } else {
-        found.len() > 1
-    };
-    if reads { found } else { Vec::new() }
+    let is_for_merge = options.keep_parts && options.clocks.align && (paths.len() > 1 || found.iter().any(has_clock));
+    if found.len() > 1 || is_for_merge { found } else { Vec::new() }
 }
 
 /// True if the analysis draws the sample of a single input: its times need no correction, so no
@@ -56,7 +52,7 @@ pub(super) fn is_file(path: &Path) -> bool {
 }
 
 /// By input: true if it can be read only once and its clock is unknown.
-pub(super) fn streams(paths: &[PathBuf], options: &AnalysisOptions) -> Vec<bool> {
+pub(super) fn pipes(paths: &[PathBuf], options: &AnalysisOptions) -> Vec<bool> {
     paths.iter().map(|path| !is_file(path) && options.clocks.of(path).is_none()).collect()
 }
 
@@ -96,22 +92,16 @@ pub(super) fn align(
         seams.has_copies |= samples[*index].as_ref().is_some_and(PacketSample::has_copies);
         seams.first_records.extend(own.first_records.iter().map(|other| (*index, read[*other])));
     }
-    // `merge` joins inputs that were tracked separately, so an analysis for it does not chain
-    // files.
-    let streams = if options.keep_parts {
-        (0..paths.len()).map(|input| vec![input]).collect()
-    } else {
-        let mut failed = None;
-        let repeats = |one, other| match seams.between(one, other) {
-            Ok(seam) => matches!(seam, Seam::NewFrom(_)),
-            Err(error) => {
-                failed.get_or_insert(error);
-                false
-            }
-        };
-        let streams = streams::group(paths, &samples, &spans_ns, repeats, &options.streams);
-        failed.map_or(Ok(streams), Err)?
+    let mut failed = None;
+    let repeats = |one, other| match seams.between(one, other) {
+        Ok(seam) => matches!(seam, Seam::NewFrom(_)),
+        Err(error) => {
+            failed.get_or_insert(error);
+            false
+        }
     };
+    let streams = streams::group(paths, &samples, &spans_ns, repeats, &options.streams);
+    failed.map_or(Ok(()), Err)?;
     let (mut new_from_bytes, mut repeated_from_ns) = (vec![0; paths.len()], vec![None; paths.len()]);
     for [earlier, later] in streams.iter().flat_map(|stream| stream.array_windows()) {
         if let Seam::NewFrom(offset_bytes) = seams.between(*earlier, *later)? {
@@ -122,17 +112,11 @@ pub(super) fn align(
         let repeated = pair.filter(|(earlier, later)| earlier.overlaps(later));
         repeated_from_ns[*later] = repeated.and_then(|(_, later)| later.starts_ns());
     }
-    let kept = if options.keep_parts { samples.clone() } else { paths.iter().map(|_| None).collect() };
+    let is_kept = options.keep_parts && options.clocks.align;
+    let kept = if is_kept { samples.clone() } else { paths.iter().map(|_| None).collect() };
     let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     let given: Vec<Option<KnownClock>> = paths.iter().map(|path| options.clocks.of(path)).collect();
-    let mut aligned = compare_clocks(&names, join_streams(samples, &streams), &given, options);
-    // The files of a stream have one clock.
-    for (first, others) in streams.iter().filter_map(|stream| stream.split_first()) {
-        for input in others {
-            aligned.clocks[*input] = aligned.clocks[*input].or(aligned.clocks[*first]);
-            aligned.rows[*input] = aligned.rows[*input].take().or_else(|| aligned.rows[*first].clone());
-        }
-    }
+    let aligned = compare_clocks(&names, samples, &streams, &given, options);
     Ok(FirstPass { aligned, samples: kept, streams, new_from_bytes, repeated_from_ns })
 }
 
@@ -150,8 +134,27 @@ fn join_streams(mut samples: Vec<Option<PacketSample>>, streams: &[Vec<usize>]) 
     samples
 }
 
-/// Compares the clocks of the inputs that have samples. `given` are the known clocks.
+/// Compares the clocks of the streams that have samples. `given` are the known clocks of the inputs.
 pub(super) fn compare_clocks(
+    names: &[String],
+    samples: Vec<Option<PacketSample>>,
+    streams: &[Vec<usize>],
+    given: &[Option<KnownClock>],
+    options: &AnalysisOptions,
+) -> Alignment {
+    let mut aligned = compare_samples(names, join_streams(samples, streams), given, options);
+    // The files of a stream have one clock.
+    for (first, others) in streams.iter().filter_map(|stream| stream.split_first()) {
+        for input in others {
+            aligned.clocks[*input] = aligned.clocks[*input].or(aligned.clocks[*first]);
+            aligned.rows[*input] = aligned.rows[*input].take().or_else(|| aligned.rows[*first].clone());
+        }
+    }
+    aligned
+}
+
+/// Compares the clocks of the samples.
+fn compare_samples(
     names: &[String],
     samples: Vec<Option<PacketSample>>,
     given: &[Option<KnownClock>],
@@ -268,15 +271,14 @@ fn sample(
     Ok(samples)
 }
 
-/// Notes on clocks. `streams` flags the inputs that can be read only once and whose clock is
-/// unknown.
-pub(super) fn notes(inputs: &[Input], aligned: &Alignment, streams: &[bool], options: &AnalysisOptions) -> Vec<String> {
+/// Notes on clocks. `pipes` flags the inputs that can be read only once and whose clock is unknown.
+pub(super) fn notes(inputs: &[Input], aligned: &Alignment, pipes: &[bool], options: &AnalysisOptions) -> Vec<String> {
     let mut notes = Vec::new();
     if options.clocks.align && inputs.len() > 1 {
-        for (stream, _) in inputs.iter().zip(streams).filter(|(_, is_stream)| **is_stream) {
+        for (pipe, _) in inputs.iter().zip(pipes).filter(|(_, is_pipe)| **is_pipe) {
             notes.push(format!(
                 "{}: can be read only once, so its clock is not compared or corrected; save it to a file first if its clock differs",
-                stream.name
+                pipe.name
             ));
         }
     }
@@ -324,12 +326,18 @@ pub(super) fn notes(inputs: &[Input], aligned: &Alignment, streams: &[bool], opt
     notes
 }
 
-/// Notes on inputs that are files of one capture, one soon after the other, but were tracked
-/// separately, because the profile keeps its parts.
-pub(super) fn seam_notes(inputs: &[Input], extras: &[InputExtras], readout: &Readout) -> Vec<String> {
-    let samples: Vec<Option<&PacketSample>> = extras.iter().map(|extra| extra.sample.as_ref()).collect();
-    let coverages = readout.inputs.iter().map(|input| &input.coverage);
-    let spans_ns: Vec<_> = coverages.map(|coverage| coverage.first_time_ns.zip(coverage.last_time_ns)).collect();
+/// Notes on inputs that are files of one capture, one soon after the other, but are not in one stream,
+/// because they were analyzed separately.
+pub(super) fn seam_notes(
+    inputs: &[Input],
+    extras: &[InputExtras],
+    readout: &Readout,
+    streams: &[Vec<usize>],
+) -> Vec<String> {
+    let joined = join_streams(extras.iter().map(|extra| extra.sample.clone()).collect(), streams);
+    let samples: Vec<Option<&PacketSample>> = joined.iter().map(Option::as_ref).collect();
+    // Of a whole stream, at its first input, like the joined samples.
+    let spans_ns: Vec<_> = readout.inputs.iter().map(|input| input.times_ns).collect();
     let name = |input: usize| inputs.get(input).map_or("", |input| input.name.as_str());
     let is_near = |[earlier, later]: &[usize; 2]| {
         let times_ns = spans_ns[*earlier].zip(spans_ns[*later]);
@@ -342,7 +350,7 @@ pub(super) fn seam_notes(inputs: &[Input], extras: &[InputExtras], readout: &Rea
             let files = seams.len() as u64 + 1;
             notes.push(format!(
                 "{} to {} ({}) look like one capture in parts, but were analyzed separately: what crosses from one file \
-                 to the next may count twice, or as missing; analyze them in one call without --partial, or join them first",
+                 to the next may count twice, or as missing; analyze them in one call, or join them first",
                 name(*earlier),
                 name(*later),
                 count_of(files, "file"),

@@ -18,7 +18,7 @@ use super::readout::{InputReadout, Readout};
 use super::{AnalysisOptions, EndpointInfo, PipelineError, pool};
 use crate::align::Alignment;
 use crate::model::profile::{Input, RankRow};
-use crate::model::{Clock, ConnectionShare, Profile, count_of, ranges};
+use crate::model::{Clock, ConnectionShare, Coverage, Profile, count_of, ranges};
 use crate::profile::{self, ProfileError};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
@@ -110,10 +110,10 @@ pub fn merge(places: &[PathBuf], options: &AnalysisOptions) -> Result<Profile, M
     let pool = pool(options.threads)?;
     pool.install(|| {
         let mut options = AnalysisOptions { keep_parts: true, ..options.clone() };
-        let LoadedProfiles { heads, parts } = load(places, &mut options)?;
+        let LoadedProfiles { heads, parts, streams } = load(places, &mut options)?;
         merge_endpoint_info(&heads, places, &mut options)?;
         rankmap(&heads, places, &mut options)?;
-        join(parts, &options)
+        join(parts, &streams, &options)
     })
 }
 
@@ -121,6 +121,17 @@ struct LoadedProfiles {
     heads: Vec<PartsHeader>,
     /// Sorted by [`input_order`].
     parts: Vec<InputPart>,
+    /// Positions in `parts`: those of each stream in the order of time.
+    streams: Vec<Vec<usize>>,
+}
+
+/// An input of one of the profiles.
+struct LoadedPart {
+    /// Index of its profile.
+    profile: usize,
+    /// Its position in the inputs of the profile.
+    position: usize,
+    part: InputPart,
 }
 
 /// Loads all profiles, and sets the options to the settings that they have in common.
@@ -129,9 +140,9 @@ struct LoadedProfiles {
 /// analysis. The bounds therefore apply after each profile.
 fn load(places: &[PathBuf], options: &mut AnalysisOptions) -> Result<LoadedProfiles, MergeError> {
     let mut heads: Vec<PartsHeader> = Vec::new();
-    let mut parts: Vec<(usize, InputPart)> = Vec::new();
+    let mut parts: Vec<LoadedPart> = Vec::new();
     let mut bounds: Option<MemoryBounds> = None;
-    for (index, place) in places.iter().enumerate() {
+    for (profile, place) in places.iter().enumerate() {
         let bytes = profile::read_parts(place)?;
         let (head, own) = parts::read(&bytes).map_err(|why| MergeError::InvalidParts { place: place.clone(), why })?;
         if let Some(what) = heads.first().and_then(|first| first.settings.difference(&head.settings)) {
@@ -142,41 +153,69 @@ fn load(places: &[PathBuf], options: &mut AnalysisOptions) -> Result<LoadedProfi
             MemoryBounds::new(options)
         });
         heads.push(head);
-        parts.extend(own.into_iter().map(|part| (index, part)));
-        let shards = parts.iter_mut().flat_map(|(_, part)| &mut part.shards);
+        parts.extend((0..).zip(own).map(|(position, part)| LoadedPart { profile, position, part }));
+        let shards = parts.iter_mut().flat_map(|own| &mut own.part.shards);
         bounds.level_roughly(&mut shards.map(|shard| &mut shard.sums).collect::<Vec<_>>());
     }
-    parts.sort_by(|(_, a), (_, b)| input_order(&a.input).cmp(&input_order(&b.input)));
-    let parts = join_shares(parts, places)?;
+    parts.sort_by(|a, b| input_order(&a.part.input).cmp(&input_order(&b.part.input)));
+    let parts = join_shares(parts, &heads, places)?;
     let is_same = |a: &Input, b: &Input| input_order(a) == input_order(b) && a.coverage.records > 0;
     let mut pairs = parts.iter().zip(parts.iter().skip(1));
-    if let Some(((one, part), (other, _))) = pairs.find(|(a, b)| is_same(&a.1.input, &b.1.input)) {
-        let (first, second) = (places[*one].clone(), places[*other].clone());
-        return Err(MergeError::DuplicateCapture { capture: part.input.name.clone(), first, second });
+    if let Some((one, other)) = pairs.find(|(a, b)| is_same(&a.part.input, &b.part.input)) {
+        let (first, second) = (places[one.profile].clone(), places[other.profile].clone());
+        return Err(MergeError::DuplicateCapture { capture: one.part.input.name.clone(), first, second });
     }
     if heads.is_empty() {
         let (records, found, advice) = (0, String::new(), "give at least one profile");
         return Err(PipelineError::NoInfiniband { records, found, advice }.into());
     }
-    Ok(LoadedProfiles { heads, parts: parts.into_iter().map(|(_, part)| part).collect() })
+    let streams = streams_of(&parts, &heads);
+    Ok(LoadedProfiles { heads, parts: parts.into_iter().map(|own| own.part).collect(), streams })
 }
 
-/// Joins the shares of each capture into one part. `parts` are sorted by [`input_order`], and have the
-/// index of their profile. Fails if shares of a capture are missing, or do not belong together.
-fn join_shares(parts: Vec<(usize, InputPart)>, places: &[PathBuf]) -> Result<Vec<(usize, InputPart)>, MergeError> {
-    let mut joined: Vec<(usize, InputPart)> = Vec::with_capacity(parts.len());
+/// The streams of all profiles by position in `parts`.
+fn streams_of(parts: &[LoadedPart], heads: &[PartsHeader]) -> Vec<Vec<usize>> {
+    let places = (0..).zip(parts).map(|(place, own)| ((own.profile, own.position), place));
+    let places: BTreeMap<(usize, usize), usize> = places.collect();
+    let profiles = (0..).zip(heads);
+    let found = profiles.flat_map(|(profile, head)| head.streams.iter().map(move |stream| (profile, stream)));
+    // The streams of a second share have no parts: those of the first share have its connections.
+    let found = found.map(|(profile, stream)| -> Vec<usize> {
+        stream.iter().filter_map(|position| places.get(&(profile, *position)).copied()).collect()
+    });
+    let mut streams: Vec<Vec<usize>> = found.filter(|stream| !stream.is_empty()).collect();
+    streams.sort();
+    streams
+}
+
+/// Joins the shares of each capture into one part. `parts` are sorted by [`input_order`]. Fails if
+/// shares of a capture are missing, or do not belong together.
+fn join_shares(
+    parts: Vec<LoadedPart>,
+    heads: &[PartsHeader],
+    places: &[PathBuf],
+) -> Result<Vec<LoadedPart>, MergeError> {
+    let mut joined: Vec<LoadedPart> = Vec::with_capacity(parts.len());
     let mut parts = parts.into_iter().peekable();
-    while let Some((place, mut whole)) = parts.next() {
+    let names = |profile: usize| heads[profile].inputs.iter().map(|input| &input.name);
+    while let Some(LoadedPart { profile, position, part: mut whole }) = parts.next() {
         if let Some(share) = whole.input.share.take() {
             let mut held = vec![share.number];
             let is_same = |input: &Input, own: &Input| input_order(input) == input_order(own);
-            while let Some((other, part)) = parts.next_if(|(_, next)| is_same(&next.input, &whole.input)) {
+            while let Some(next) = parts.next_if(|next| is_same(&next.part.input, &whole.input)) {
+                let LoadedPart { profile: other, part, .. } = next;
                 let own = part.input.share.filter(|own| own.of != share.of || !held.contains(&own.number));
-                let (first, second) = (places[place].clone(), places[other].clone());
+                let (first, second) = (places[profile].clone(), places[other].clone());
                 let Some(own) = own else {
                     return Err(MergeError::DuplicateCapture { capture: part.input.name, first, second });
                 };
-                let differs = [(own.of != share.of, "--share"), (part.rest.clock != whole.rest.clock, "clocks")];
+                let differs = [
+                    (own.of != share.of, "--share"),
+                    // Files of one stream have their connections at its first file.
+                    (!names(profile).eq(names(other)), "captures"),
+                    (heads[profile].streams != heads[other].streams, "--streams"),
+                    (part.rest.clock != whole.rest.clock, "clocks"),
+                ];
                 if let Some((_, what)) = differs.into_iter().find(|(differs, _)| *differs) {
                     return Err(MergeError::DifferentSettings { first, second, what });
                 }
@@ -188,7 +227,7 @@ fn join_shares(parts: Vec<(usize, InputPart)>, places: &[PathBuf]) -> Result<Vec
                 return Err(MergeError::MissingShares { capture: whole.input.name, missing, of: share.of });
             }
         }
-        joined.push((place, whole));
+        joined.push(LoadedPart { profile, position, part: whole });
     }
     Ok(joined)
 }
@@ -255,31 +294,35 @@ fn rankmap(heads: &[PartsHeader], places: &[PathBuf], options: &mut AnalysisOpti
     Ok(())
 }
 
-fn join(parts: Vec<InputPart>, options: &AnalysisOptions) -> Result<Profile, MergeError> {
+fn join(parts: Vec<InputPart>, streams: &[Vec<usize>], options: &AnalysisOptions) -> Result<Profile, MergeError> {
     let mut inputs: Vec<Input> = Vec::new();
     let mut rests: Vec<InputExtras> = Vec::new();
     let mut readouts: Vec<InputReadout> = Vec::new();
     for InputPart { input, rest, shards } in parts {
-        let times_ns = input.coverage.first_time_ns.zip(input.coverage.last_time_ns);
-        readouts.push(InputReadout { coverage: input.coverage.clone(), times_ns, shards });
+        readouts.push(InputReadout { coverage: input.coverage.clone(), times_ns: None, shards });
         inputs.push(input);
         rests.push(rest);
     }
+    for stream in streams {
+        let mut whole = Coverage::default();
+        stream.iter().for_each(|input| whole.merge(&inputs[*input].coverage));
+        readouts[stream[0]].times_ns = whole.first_time_ns.zip(whole.last_time_ns);
+    }
     parts::level(&mut rests);
-    let aligned = clocks(&inputs, &rests, options)?;
+    let aligned = clocks(&inputs, &rests, streams, options)?;
     for (input, row) in inputs.iter_mut().zip(&aligned.rows) {
         input.clock.clone_from(row);
     }
-    let streams: Vec<bool> = rests.iter().map(|rest| rest.is_stream && rest.clock.is_none()).collect();
-    let mut notes = align::notes(&inputs, &aligned, &streams, options);
+    let pipes: Vec<bool> = rests.iter().map(|rest| rest.is_pipe && rest.clock.is_none()).collect();
+    let mut notes = align::notes(&inputs, &aligned, &pipes, options);
     for (input, rest) in inputs.iter().zip(&rests) {
         notes.extend(rest.note.iter().map(|note| format!("{}: {note}", input.name)));
     }
     let mut readout = Readout { inputs: readouts, unions: Vec::new(), bounds: MemoryBounds::new(options) };
     readout.overlay(&aligned.look_alikes);
-    readout.level();
-    notes.extend(align::seam_notes(&inputs, &rests, &readout));
-    let written = parts::write(&PartsHeader::new(&inputs, options), &rests, &readout)?;
+    readout.level(streams.len());
+    notes.extend(align::seam_notes(&inputs, &rests, &readout, streams));
+    let written = parts::write(&PartsHeader::new(&inputs, streams, options), &rests, &readout)?;
     drop(rests);
     let transits = align::transits(aligned, options, (i64::MIN, i64::MAX));
     let mut profile = conclude(readout, inputs, notes, transits, options)?.profile;
@@ -288,11 +331,16 @@ fn join(parts: Vec<InputPart>, options: &AnalysisOptions) -> Result<Profile, Mer
 }
 
 /// Aligns the clocks of all inputs. Fails if the inputs were analyzed with other clocks.
-fn clocks(inputs: &[Input], rests: &[InputExtras], options: &AnalysisOptions) -> Result<Alignment, MergeError> {
+fn clocks(
+    inputs: &[Input],
+    rests: &[InputExtras],
+    streams: &[Vec<usize>],
+    options: &AnalysisOptions,
+) -> Result<Alignment, MergeError> {
     let names: Vec<String> = inputs.iter().map(|input| input.name.clone()).collect();
     let compare_with = |given: &dyn Fn(&InputExtras) -> Option<(Clock, u64)>| {
         let given: Vec<_> = rests.iter().map(given).collect();
-        align::compare_clocks(&names, rests.iter().map(|rest| rest.sample.clone()).collect(), &given, options)
+        align::compare_clocks(&names, rests.iter().map(|rest| rest.sample.clone()).collect(), streams, &given, options)
     };
     // The default clock corrects nothing, so it equals no clock.
     let corrects = |clock: Option<Clock>| clock.filter(|clock| *clock != Clock::default());

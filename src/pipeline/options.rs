@@ -48,8 +48,8 @@ pub struct AnalysisOptions {
     pub sampled: Option<u32>,
     /// Keep the data that [`merge`](super::merge()) needs. Needs whole captures: no window.
     pub keep_parts: bool,
-    /// Analyze this share of the connections only; `None` for all. Needs `keep_parts` and one capture:
-    /// the profile has the data for [`merge`](super::merge()) and no tables.
+    /// Analyze this share of the connections only; `None` for all. Needs `keep_parts`: the
+    /// profile has the data for [`merge`](super::merge()) and no tables.
     pub share: Option<ConnectionShare>,
     /// Set by another thread to end the analysis early; the result covers the packets read until
     /// then.

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: [u8; 8] = *b"ibsparts";
-const VERSION: u32 = 18;
+const VERSION: u32 = 19;
 /// Higher levels compress such numbers no better and take several times as long.
 const ZSTD_LEVEL: i32 = 2;
 /// Largest ratio of compression. A larger ratio in a file means damage, and no memory is reserved
@@ -124,11 +124,14 @@ pub(super) struct PartsHeader {
     pub(super) rankmap: Option<Vec<RankRow>>,
     /// With their coverage before any decision.
     pub(super) inputs: Vec<Input>,
+    /// Positions in `inputs`: those of each stream in the order of time. The first one has the shards of
+    /// its stream.
+    pub(super) streams: Vec<Vec<usize>>,
 }
 
 impl PartsHeader {
-    /// A header for inputs that were analyzed with these options.
-    pub(super) fn new(inputs: &[Input], options: &AnalysisOptions) -> Self {
+    /// A header for inputs in these streams that were analyzed with these options.
+    pub(super) fn new(inputs: &[Input], streams: &[Vec<usize>], options: &AnalysisOptions) -> Self {
         let text = |map: &BTreeMap<Endpoint, String>| {
             map.iter().map(|(endpoint, text)| (endpoint.to_string(), text.clone())).collect()
         };
@@ -140,6 +143,7 @@ impl PartsHeader {
             port_rates: options.endpoints.port_rates.iter().map(|(own, rate)| (own.to_string(), *rate)).collect(),
             rankmap: options.rankmap.clone(),
             inputs: inputs.to_vec(),
+            streams: streams.to_vec(),
         }
     }
 
@@ -170,7 +174,7 @@ pub(super) struct InputExtras {
     /// The clock that a merge found together with those of other inputs.
     pub(super) merge_clock: Option<MergeClock>,
     /// The input could be read only once.
-    pub(super) is_stream: bool,
+    pub(super) is_pipe: bool,
     /// A sample of its packets, in the time of its own clock.
     pub(super) sample: Option<PacketSample>,
 }
@@ -246,9 +250,13 @@ pub(super) fn read(bytes: &[u8]) -> Result<(PartsHeader, Vec<InputPart>), PartsE
     if left.is_empty() { Ok((head, parts)) } else { Err(PartsError("it has extra bytes at its end")) }
 }
 
-/// Checks the bounds of a header.
+/// Checks the bounds of a header, and that each input is in exactly one stream.
 fn checked_header(head: PartsHeader) -> Result<PartsHeader, PartsError> {
+    let mut in_streams: Vec<usize> = head.streams.iter().flatten().copied().collect();
+    in_streams.sort_unstable();
     let is_possible = head.inputs.len() <= MAX_INPUTS
+        && in_streams.into_iter().eq(0..head.inputs.len())
+        && head.streams.iter().all(|stream| !stream.is_empty())
         && head.settings.bin_ns.is_none_or(|bin_ns| bin_ns > 0)
         && head.inputs.iter().all(|input| input.share.is_none_or(ConnectionShare::is_sound));
     if is_possible { Ok(head) } else { Err(INVALID_VALUES) }
@@ -417,9 +425,26 @@ mod tests {
     #[test]
     fn a_header_with_too_many_inputs_is_rejected() {
         let head: PartsHeader = serde_json::from_slice(&pieces(&parts())[0]).expect("a head");
-        let with = |inputs: usize| PartsHeader { inputs: vec![head.inputs[0].clone(); inputs], ..head.clone() };
+        let with = |inputs: usize| PartsHeader {
+            inputs: vec![head.inputs[0].clone(); inputs],
+            streams: (0..inputs).map(|input| vec![input]).collect(),
+            ..head.clone()
+        };
         assert!(checked_header(with(MAX_INPUTS)).is_ok());
         assert_eq!(checked_header(with(MAX_INPUTS + 1)).err(), Some(INVALID_VALUES));
+    }
+
+    #[test]
+    fn a_header_whose_inputs_are_not_in_one_stream_each_is_rejected() {
+        let head: PartsHeader = serde_json::from_slice(&pieces(&parts())[0]).expect("a head");
+        let with = |streams: &[&[usize]]| {
+            let streams = streams.iter().map(|stream| stream.to_vec()).collect();
+            checked_header(PartsHeader { streams, ..head.clone() }).is_ok()
+        };
+        assert!(with(&[&[0], &[1]]) && with(&[&[1, 0]]));
+        for wrong in [&[&[0][..]][..], &[&[0, 0, 1]], &[&[0], &[1], &[2]], &[&[0, 1], &[1]], &[&[0, 1], &[]]] {
+            assert!(!with(wrong), "{wrong:?}");
+        }
     }
 
     #[test]

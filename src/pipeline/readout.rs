@@ -115,9 +115,9 @@ impl Readout {
     }
 
     /// Makes bins as wide, latencies as coarse and samples as small as if one run had read all
-    /// inputs. Changes nothing if one run did.
-    pub(super) fn level(&mut self) {
-        let room = transit_sample_room(self.inputs.len());
+    /// inputs, which are `streams` streams. Changes nothing if one run did.
+    pub(super) fn level(&mut self, streams: usize) {
+        let room = transit_sample_room(streams);
         let shards = self.inputs.par_iter_mut().flat_map(|input| input.shards.par_iter_mut());
         shards.filter_map(|shard| shard.transit_samples.as_mut()).for_each(|sample| {
             sample.narrow(room);

@@ -76,7 +76,7 @@ pub(super) fn run(
         batches_per_round,
     };
     let endings = reading.run(captures, &mut analysis, &pool, &report)?;
-    let mut notes = align::notes(&inputs, &aligned, &align::streams(paths, options), options);
+    let mut notes = align::notes(&inputs, &aligned, &align::pipes(paths, options), options);
     for (input, ending) in inputs.iter_mut().zip(&endings) {
         add_ending(input, ending);
         notes.extend(ending.note.iter().map(|note| format!("{}: {note}", input.name)));
@@ -88,21 +88,21 @@ pub(super) fn run(
         let unions = union::read(paths, options, (&reading, depth), &readout, &source)?;
         readout.add_unions(unions);
         let parts = options.keep_parts.then(|| {
-            readout.level();
+            readout.level(streams.len());
             let origins = paths.iter().zip(&aligned.clocks).zip(samples).zip(endings);
             let extras = origins.map(|(((path, clock), sample), ending)| InputExtras {
                 note: ending.note,
                 clock: *clock,
                 known_clock: options.clocks.known.get(path).copied(),
                 merge_clock: merge::merge_clock(path, options),
-                is_stream: !align::is_file(path),
+                is_pipe: !align::is_file(path),
                 // A single input is not read twice; the analysis drew its sample.
                 sample: sample.or_else(|| own_sample.clone()),
             });
             let mut extras: Vec<InputExtras> = extras.collect();
             parts::level(&mut extras);
-            notes.extend(align::seam_notes(&inputs, &extras, &readout));
-            parts::write(&PartsHeader::new(&inputs, options), &extras, &readout)
+            notes.extend(align::seam_notes(&inputs, &extras, &readout, &streams));
+            parts::write(&PartsHeader::new(&inputs, &streams, options), &extras, &readout)
         });
         let transits = align::transits(aligned, options, window_ns);
         let is_interrupted = inputs.iter().any(|input| input.interrupted);

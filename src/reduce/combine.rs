@@ -18,12 +18,14 @@ use crate::model::paths::add_path;
 use crate::model::profile::{RetransmissionSums, Traffic};
 use crate::model::traffic::{BinClass, BinSums, ConnectionTotals, TimeBin};
 use crate::model::{
-    ConnectionEnd, ConnectionKey, Continuity, MissingMessages, ObservedPorts, PackedBins, PacketRole, PacketSums,
-    PagedVec, PsnSpans, RecordSeries, Recorder, RequiredDetection, SampledSums, TimingKey, TrafficKind, VecMap,
+    ConnectionEnd, ConnectionKey, Continuity, DatagramSpan, MissingMessages, ObservedPorts, PackedBins, PacketRole,
+    PacketSums, PagedVec, PsnSpans, RecordSeries, Recorder, RequiredDetection, SampledSums, TimingKey, TrafficKind,
+    VecMap,
 };
 use ibscope_parsers::Psn;
 use rayon::prelude::*;
 use smallvec::smallvec;
+use std::collections::BTreeMap;
 
 /// Largest plausible difference between the clocks of two captures of the same packets, in
 /// nanoseconds. Messages farther apart are different ones.
@@ -306,6 +308,7 @@ impl CombinedTotals {
         self.left_out += u64::from(leaves_out);
         let mut total: Option<Box<ConnectionTotals>> = None;
         let mut last_spans = [None; 3];
+        let mut last_datagrams: BTreeMap<u32, u16> = BTreeMap::new();
         for input in chosen {
             let one = observed.iter_mut().find(|(point, _)| point.input == input).and_then(|(_, one)| one.take());
             let Some(one) = one else { continue };
@@ -314,11 +317,15 @@ impl CombinedTotals {
             match &mut total {
                 None => total = Some(one.totals),
                 Some(total) => {
+                    let missing = datagrams_between(&last_datagrams, &one.datagram_spans);
+                    let between = total.continuity.missing_datagrams.and(missing).unwrap_or(0);
                     add(total, *one.totals);
-                    total.continuity.uncertain |= may_repeat(last_spans, one.psn_spans);
+                    total.continuity.missing_datagrams.iter_mut().for_each(|missing| *missing += between);
+                    total.continuity.uncertain |= missing.is_none() || may_repeat(last_spans, one.psn_spans);
                 }
             }
             last_spans = one.psn_spans;
+            last_datagrams.extend(one.datagram_spans.iter().map(|span| (span.endpoint, span.last)));
         }
         if let Some(total) = total.as_mut().filter(|_| leaves_out) {
             total.continuity.uncertain = true;
@@ -348,6 +355,17 @@ fn may_repeat(earlier: PsnSpans, later: PsnSpans) -> bool {
     steps.any(|step| step <= 0)
 }
 
+/// Datagrams that neither the earlier inputs nor the later one hold, by the numbers of each endpoint.
+/// `earlier` has the highest number by endpoint. `None` if both may hold the same datagram.
+fn datagrams_between(earlier: &BTreeMap<u32, u16>, later: &[DatagramSpan]) -> Option<u64> {
+    let missing = |span: &DatagramSpan| match earlier.get(&span.endpoint) {
+        // Numbers are modulo 2^16, so a larger step backwards may be one forwards.
+        Some(last) => u64::try_from(i32::from(span.first.wrapping_sub(*last).cast_signed()) - 1).ok(),
+        None => Some(span.before),
+    };
+    later.iter().map(missing).sum()
+}
+
 /// Requests that were lost on the fabric, according to the NAKs of a connection. The receiver names
 /// the request that is missing. If an input with two observation points had observed the request
 /// once when the NAK came, it had observed it at the sender's port, and the request was lost after
@@ -374,6 +392,7 @@ type ObservedConnection = (ObservationPoint, Option<InputConnection>);
 struct InputConnection {
     totals: Box<ConnectionTotals>,
     psn_spans: PsnSpans,
+    datagram_spans: Vec<DatagramSpan>,
     records: PointRecords,
     /// Records by bin, mirror copies included, for inputs that are compared.
     bin_records: Vec<(i64, u64)>,
@@ -418,7 +437,17 @@ impl InputConnection {
     /// `is_compared` is true if the connection may have several observation points.
     fn new(input: u32, end: ConnectionEnd, partial: PartialSums, (points, is_compared): (PointCount, bool)) -> Self {
         let twice = points.is_two();
-        let ConnectionEnd { key, missing, continuity, psn_spans, overflowed, partners, health, storage } = end;
+        let ConnectionEnd {
+            key,
+            missing,
+            continuity,
+            psn_spans,
+            datagram_spans,
+            overflowed,
+            partners,
+            health,
+            storage,
+        } = end;
         let TransmissionSums { traffic, retransmissions, mirror_copies } = transmissions(&key, &partial, points);
         let sampled = SampledSums { open_mpi_messages: missing.mpi_incomplete, ..partial.sampled() };
         let [repeated_requests, repeated_responses] =
@@ -483,7 +512,7 @@ impl InputConnection {
             time_bins,
             bins,
         });
-        Self { totals, psn_spans, records, bin_records, overflowed, mirror_copies }
+        Self { totals, psn_spans, datagram_spans, records, bin_records, overflowed, mirror_copies }
     }
 
     fn input_records(&self, point: ObservationPoint) -> InputRecords<'_> {
@@ -598,4 +627,26 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
     total.time_bins.extend(later.time_bins);
     // Consecutive files of a rotated capture share a bin: its cells stay separate here.
     total.bins.extend(later.bins.iter());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_between_two_inputs_are_counted_by_endpoint() {
+        let earlier = BTreeMap::from([(7, 100), (8, u16::MAX)]);
+        let span = |(endpoint, first, before)| DatagramSpan { endpoint, first, last: first, before };
+        let between = |later: &[(u32, u16, u64)]| {
+            datagrams_between(&earlier, &later.iter().copied().map(span).collect::<Vec<_>>())
+        };
+        assert_eq!(between(&[]), Some(0));
+        assert_eq!(between(&[(7, 101, 99), (8, 0, 5)]), Some(0));
+        assert_eq!(between(&[(7, 104, 102), (8, 2, 7)]), Some(3 + 2));
+        // An endpoint that the earlier inputs do not have.
+        assert_eq!(between(&[(7, 101, 99), (9, 6, 4)]), Some(4));
+        // The same datagram in both, or one before.
+        assert_eq!(between(&[(7, 100, 98)]), None);
+        assert_eq!(between(&[(7, 102, 100), (8, u16::MAX - 1, 9)]), None);
+    }
 }

@@ -262,8 +262,9 @@ fn large(ranks: u16) -> Profile {
     const START_NS: i64 = 1_700_000_000_000_000_000;
     let endpoint = |rank: u16| Endpoint::from_lid(Lid(rank + 1));
     let neighbors = |rank: u16| {
-        let near =
-            [1, 16, 256].into_iter().flat_map(move |step| [(rank + step) % ranks, (rank + ranks - step) % ranks]);
+        let near = [1, 16, 256]
+            .into_iter()
+            .flat_map(move |step| [(rank + step) % ranks, (rank + ranks - step % ranks) % ranks]);
         let far = (0..ranks).step_by(64).filter(move |other| rank.is_multiple_of(64) && *other != rank);
         near.chain(far).collect::<BTreeSet<u16>>()
     };

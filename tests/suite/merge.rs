@@ -4,7 +4,7 @@
 use crate::align::{ClockSetting, port, set};
 use crate::runs::{self, RecordedRun, decompressed};
 use crate::tools::{HEADER_BYTES, ibscope, ibscope_fed, in_parallel, walk};
-use ibscope::model::profile::{CoverageState, TimelineRow, Traffic};
+use ibscope::model::profile::{ConnectionRow, CoverageState, TimelineRow, Traffic};
 use ibscope::model::{Profile, TrafficKind};
 use ibscope::pipeline::{
     self, AnalysisLimits, AnalysisMeasures, AnalysisOptions, ClockOptions, MergeError, ProfileWriter,
@@ -55,14 +55,36 @@ pub(crate) fn assert_same(case: &str, one: &Path, other: &Path) {
     assert!(tables.is_empty(), "{case}: {tables:?} differ; {different:?}");
 }
 
+/// Options that read each of the captures as a stream of its own, like one that is analyzed alone.
+fn apart(captures: &[PathBuf], options: &AnalysisOptions) -> AnalysisOptions {
+    let streams = captures.iter().map(|path| (path.clone(), path.display().to_string())).collect();
+    AnalysisOptions { streams, ..options.clone() }
+}
+
+/// Options that read each group of captures as one stream. The packets do not show which of two captures
+/// with the same packets a file continues.
+fn streams(groups: &[Vec<PathBuf>]) -> AnalysisOptions {
+    let of_group = |(number, group): (usize, &Vec<PathBuf>)| -> Vec<(PathBuf, String)> {
+        group.iter().map(|path| (path.clone(), number.to_string())).collect()
+    };
+    AnalysisOptions { streams: groups.iter().enumerate().flat_map(of_group).collect(), ..partial() }
+}
+
 /// Merges the groups of captures, each analyzed separately, and asserts that the result equals one
-/// analysis of all.
+/// analysis of all, in which no capture continues another.
 fn check(case: &str, groups: &[Vec<PathBuf>], options: &AnalysisOptions) {
+    let options = apart(&groups.concat(), options);
+    check_with(case, groups, &options, &options);
+}
+
+/// Merges the groups of captures, each analyzed separately, and asserts that the result equals one
+/// analysis of all with the options `of_whole`.
+fn check_with(case: &str, groups: &[Vec<PathBuf>], options: &AnalysisOptions, of_whole: &AnalysisOptions) {
     let folder = tempfile::tempdir().expect("folder");
     let place = |name: &str| folder.path().join(name);
     let mut all: Vec<PathBuf> = groups.concat();
     all.sort();
-    let whole = analyzed(&all, options, &place("whole.ibp"));
+    let whole = analyzed(&all, of_whole, &place("whole.ibp"));
     let parts: Vec<PathBuf> = groups
         .iter()
         .enumerate()
@@ -77,7 +99,7 @@ fn alone(captures: &[PathBuf]) -> Vec<Vec<PathBuf>> {
 }
 
 /// Splits a capture by its records into `count` files.
-fn cut(capture: &Path, count: usize, folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn cut(capture: &Path, count: usize, folder: &Path) -> Vec<PathBuf> {
     let bytes = decompressed(capture);
     let records = walk(&bytes);
     let name = capture.file_name().expect("name").to_string_lossy().replace(".pcap.zst", "");
@@ -117,6 +139,46 @@ fn runs_split_by_time_merge_to_the_whole() {
         let folder = tempfile::tempdir().expect("folder");
         check(&run.name, &alone(&cut(&run.sink(), 3, folder.path())), &partial());
     });
+}
+
+/// Every recorded run, the capture of each node in three files, a profile for each node: the files of a
+/// node are one stream. The numbers are those of the captures in one file each.
+#[test]
+fn files_of_one_capture_in_one_call_merge_to_the_whole() {
+    let runs: Vec<RecordedRun> = runs::all().into_iter().filter(|run| run.nodes >= 2).collect();
+    in_parallel(&runs, |_, run| {
+        let folder = tempfile::tempdir().expect("folder");
+        let nodes = run.every_node();
+        let groups: Vec<Vec<PathBuf>> = nodes.iter().map(|node| cut(node, 3, folder.path())).collect();
+        check_with(&run.name, &groups, &partial(), &streams(&groups));
+        let rows = |captures: &[PathBuf]| -> Vec<_> {
+            let profile = pipeline::analyze(captures, &streams(&groups), &|_| {}).expect("profile");
+            let rows = profile.connections.into_iter();
+            rows.map(|row| (row.src, row.dst, row.src_qp, row.dest_qp, row.traffic, row.coverage.state)).collect()
+        };
+        assert_eq!(rows(&groups.concat()), rows(&nodes), "{}", run.name);
+    });
+}
+
+/// Names do not have to be in the order of time, and a merge of some of the profiles merges further.
+#[test]
+fn streams_merge_in_any_order_and_grouping() {
+    let folder = tempfile::tempdir().expect("folder");
+    let place = |name: &str| folder.path().join(name);
+    let run = runs::named("ompi-rc-halo-2x2");
+    let [mut first, second] = [1, 2].map(|node| cut(&run.node(node), 3, folder.path()));
+    let renamed = folder.path().join("z.pcap");
+    std::fs::rename(&first[0], &renamed).expect("renamed");
+    first[0] = renamed;
+    first.sort();
+    let mut all: Vec<PathBuf> = [&first[..], &second].concat();
+    all.sort();
+    let whole = analyzed(&all, &streams(&[first.clone(), second.clone()]), &place("whole.ibp"));
+    let parts = [analyzed(&first, &partial(), &place("0.ibp")), analyzed(&second, &partial(), &place("1.ibp"))];
+    assert_same("both", &merged(&parts, &place("both.ibp")), &whole);
+    let one = merged(&parts[..1], &place("one.ibp"));
+    assert_same("one", &one, &parts[0]);
+    assert_same("nested", &merged(&[parts[1].clone(), one], &place("nested.ibp")), &whole);
 }
 
 /// Files of one capture that were analyzed separately are named; captures of two nodes are not.
@@ -171,6 +233,52 @@ fn packets_in_two_parts_are_not_complete() {
             }
         }
         assert!(repeated > 0, "{name}");
+    });
+}
+
+/// A capture of UCX over UD, with a gap between two parts: UCX's numbers show the missing
+/// datagrams of each connection that the second part has too.
+#[test]
+fn datagrams_between_two_parts_are_missing() {
+    let others = runs::of_fourth_set().into_iter().filter(|run| run.name.contains("-ud-"));
+    let mut captures: Vec<PathBuf> = others.map(|run| run.every_node().remove(0)).collect();
+    captures.push(runs::named("ompi-ud-ring2").sink());
+    assert_eq!(captures.len(), 3);
+    in_parallel(&captures, |_, capture| {
+        let folder = tempfile::tempdir().expect("folder");
+        let name = capture.display();
+        let whole = pipeline::analyze(std::slice::from_ref(capture), &partial(), &|_| {}).expect("profile");
+        let records = walk(&decompressed(capture)).len();
+        let mut found = 0;
+        for (start, gap_records) in [(3, 40), (4, 12), (5, 100), (6, 40)] {
+            let gap = records * start / 10..records * start / 10 + gap_records;
+            let parts = [0, 1].map(|part| {
+                some(capture, &format!("{part}.pcap"), folder.path(), |at, _| {
+                    if part == 0 { at < gap.start } else { at >= gap.end }
+                })
+            });
+            let options = apart(&parts, &partial());
+            let cut = pipeline::analyze(&parts, &options, &|_| {}).expect("profile");
+            let second = pipeline::analyze(&parts[1..], &options, &|_| {}).expect("profile");
+            let key = |row: &ConnectionRow| (row.src, row.dst, row.src_qp, row.dest_qp, row.kind);
+            // UCX numbers the datagrams of messages, and not those that only acknowledge.
+            let sums = |row: &ConnectionRow| {
+                let Traffic { p2p_messages, p2p_mpi_bytes, collective_messages, collective_mpi_bytes, .. } =
+                    row.traffic;
+                (p2p_messages + collective_messages, p2p_mpi_bytes + collective_mpi_bytes)
+            };
+            let of = |profile: &Profile| -> BTreeMap<_, (u64, u64)> {
+                profile.connections.iter().map(|row| (key(row), sums(row))).collect()
+            };
+            let (all, after) = (of(&whole), of(&second));
+            for row in cut.connections.iter().filter(|row| after.contains_key(&key(row))) {
+                let is_short = all.get(&key(row)).is_some_and(|whole| sums(row) < *whole);
+                let is_complete = row.coverage.state == CoverageState::Complete;
+                assert!(!(is_short && is_complete), "{name}, {gap:?}: {row:?}");
+                found += u64::from(is_short && row.kind == TrafficKind::Data);
+            }
+        }
+        assert!(found > 0, "{name}");
     });
 }
 
@@ -237,7 +345,7 @@ fn order_and_grouping_do_not_matter() {
         let captures = [run.node(1), halves[0].clone(), halves[1].clone()];
         let mut sorted = captures.to_vec();
         sorted.sort();
-        let whole = analyzed(&sorted, &partial(), &place("whole.ibp".to_owned()));
+        let whole = analyzed(&sorted, &apart(&sorted, &partial()), &place("whole.ibp".to_owned()));
         let parts =
             [0, 1, 2].map(|index| analyzed(&captures[index..=index], &partial(), &place(format!("{index}.ibp"))));
         for (number, [a, b, c]) in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]].iter().enumerate()

@@ -2,7 +2,7 @@
 //! for byte.
 
 use crate::memory::generate_of;
-use crate::merge::{analyzed, assert_same, merged, partial};
+use crate::merge::{analyzed, assert_same, cut, merged, partial};
 use crate::runs::{self, RecordedRun};
 use crate::tools::{ibscope, in_parallel};
 use ibscope::model::ConnectionShare;
@@ -11,10 +11,15 @@ use std::path::{Path, PathBuf};
 
 /// Analyzes the shares of a capture, each into a profile of its own.
 fn shared(capture: &Path, options: &AnalysisOptions, of: u32, folder: &Path) -> Vec<PathBuf> {
-    let name = capture.file_name().expect("name").to_string_lossy();
+    shared_together(&[capture.to_owned()], options, of, folder)
+}
+
+/// Analyzes the shares of captures that are analyzed together, each into a profile of its own.
+fn shared_together(captures: &[PathBuf], options: &AnalysisOptions, of: u32, folder: &Path) -> Vec<PathBuf> {
+    let name = captures[0].file_name().expect("name").to_string_lossy();
     let profile = |share: ConnectionShare| {
         let options = AnalysisOptions { share: Some(share), ..options.clone() };
-        analyzed(&[capture.to_owned()], &options, &folder.join(format!("{name}-{}-of-{of}.ibp", share.number)))
+        analyzed(captures, &options, &folder.join(format!("{name}-{}-of-{of}.ibp", share.number)))
     };
     ConnectionShare::all(of).map(profile).collect()
 }
@@ -83,6 +88,33 @@ fn shares_of_two_captures_merge_with_a_whole_one() {
     assert_same(&run.name, &merged(&profiles, &folder.path().join("merged.ibp")), &whole);
 }
 
+/// The files of one capture and another capture in each share.
+#[test]
+fn shares_of_the_files_of_a_capture_merge_to_the_whole() {
+    let run = runs::named("ompi-rc-notrace-mixed-4x1");
+    let folder = tempfile::tempdir().expect("folder");
+    let mut captures = cut(&run.node(1), 3, folder.path());
+    captures.push(run.node(2));
+    captures.sort();
+    let whole = analyzed(&captures, &partial(), &folder.path().join("whole.ibp"));
+    let mut shares = shared_together(&captures, &partial(), 3, folder.path());
+    shares.reverse();
+    assert_same(&run.name, &merged(&shares, &folder.path().join("merged.ibp")), &whole);
+    // Shares that do not fit together.
+    let backwards: Vec<PathBuf> = captures.iter().rev().cloned().collect();
+    let streams = captures.iter().map(|path| (path.clone(), path.display().to_string())).collect();
+    let apart = AnalysisOptions { streams, ..partial() };
+    for (captures, options, expected) in
+        [(&backwards, &partial(), "different captures"), (&captures, &apart, "different --streams")]
+    {
+        let other = folder.path().join("other");
+        std::fs::create_dir_all(&other).expect("folder");
+        shares[0] = shared_together(captures, options, 3, &other).remove(2);
+        let error = pipeline::merge(&shares, &AnalysisOptions::default()).expect_err(expected).to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
 #[test]
 fn a_share_is_never_taken_for_the_whole() {
     let run = runs::named("ompi-openib-mixed-2x2");
@@ -117,7 +149,6 @@ fn a_share_is_never_taken_for_the_whole() {
         (&["--share", "1/2"][..], "--partial"),
         (&["--partial", "--share", "3/2"], "a share is K/N"),
         (&["--partial", "--share", "1/33"], "a share is K/N"),
-        (&["--partial", "--share", "1/2", &sink], "--share applies to one capture"),
     ] {
         let ran = ibscope([&["analyze", &sink, "-o", &at("x.ibp")], words].concat());
         assert!(ran.code == 2 && ran.stderr.contains(expected), "{words:?}: {}", ran.stderr);

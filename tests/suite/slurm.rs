@@ -2,6 +2,7 @@
 //! tasks that fail or run again, the merge. The fabric tests submit the same to a real Slurm.
 
 use crate::align::{ClockSetting, set};
+use crate::merge::cut;
 use crate::runs;
 use crate::tools::{ProgramResult, ibscope};
 use std::fs;
@@ -120,6 +121,51 @@ fn tasks_and_their_merge_equal_one_analysis() {
     succeeds(&site.plan(&["--", "--bin", "2ms"]));
     let merged = site.merge(&[]);
     assert!(merged.code == 1 && merged.stderr.contains("4 of 4"), "{}", merged.stderr);
+}
+
+/// The files of a rotated capture are one task, which reads them as one stream: the merged numbers are
+/// those of the capture in one file. A share of it is a task too.
+#[test]
+fn the_files_of_a_rotated_capture_are_one_task() {
+    let run = runs::named("ompi-rc-halo-2x2");
+    let folder = tempfile::tempdir().expect("folder");
+    let rename = |(file, name): (PathBuf, &str)| {
+        let name = folder.path().join(name);
+        fs::rename(&file, &name).expect("renamed");
+        name
+    };
+    let files = cut(&run.sink(), 3, folder.path()).into_iter();
+    let captures: Vec<PathBuf> = files.zip(["sink.pcap", "sink.pcap1", "sink.pcap2"]).map(rename).collect();
+    for shares in ["1", "2"] {
+        let site = SlurmSite::new(&captures);
+        let planned = site.plan(&["--shares", shares, "--", "--bin", "1ms"]);
+        succeeds(&planned);
+        assert!(planned.stderr.contains("1 capture in 3 files"), "{}", planned.stderr);
+        let merged = site.merge(&[]);
+        let expected = "1 of 1 captures are not analyzed: ";
+        assert!(merged.code == 1 && merged.stderr.contains(expected), "{}", merged.stderr);
+        assert!(merged.stderr.contains("sink.pcap and 2 more files (task"), "{}", merged.stderr);
+        let tasks = shares.parse::<usize>().expect("number");
+        (0..tasks).for_each(|task| succeeds(&site.task(task)));
+        assert!(site.task(0).stderr.contains("is already analyzed"));
+        assert_eq!(site.task(tasks).code, 1);
+        succeeds(&site.merge(&[]));
+        let [merged, whole] = site.both(3);
+        assert!(merged == whole, "{:?} {:?}", merged.notes, whole.notes);
+        let rows = |profile: &ibscope::model::Profile| -> Vec<_> {
+            profile.connections.iter().map(|row| (row.src_qp, row.dest_qp, row.traffic, row.coverage.state)).collect()
+        };
+        let options = ibscope::pipeline::AnalysisOptions::default();
+        let uncut = ibscope::pipeline::analyze(&[run.sink()], &options, &|_| {}).expect("profile");
+        assert_eq!(rows(&merged), rows(&uncut));
+        // A further file changes the capture.
+        fs::copy(&captures[0], site.at("captures/sink.pcap3")).expect("copy");
+        succeeds(&site.plan(&["--shares", shares, "--", "--bin", "1ms"]));
+        let merged = site.merge(&[]);
+        assert!(merged.code == 1 && merged.stderr.contains("and 3 more files"), "{}", merged.stderr);
+    }
+    let refused = SlurmSite::new(&captures).plan(&["--", "--streams", "streams.csv"]);
+    assert!(refused.code == 2 && refused.stderr.contains("--streams does not apply"), "{}", refused.stderr);
 }
 
 /// The leftovers of a killed task are removed, and never count as a part.

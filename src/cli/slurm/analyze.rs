@@ -2,6 +2,7 @@
 
 use super::options::parse_options;
 use super::plan::{self, SlurmPlan};
+use super::rotation;
 use crate::cli::common::output;
 use crate::cli::common::usage::UsageError;
 use crate::model::{ConnectionShare, count_of};
@@ -21,7 +22,8 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(in crate::cli) struct SlurmAnalyzeArgs {
-    /// Captures, or folders of captures
+    /// Captures, or folders of captures; the files of a rotated capture share a task, if their names are
+    /// those of tcpdump -C, tcpdump -G or dumpcap -b
     #[arg(required_unless_present = "manifest", value_name = "CAPTURE|FOLDER")]
     captures: Vec<PathBuf>,
     /// Analyze the captures of this manifest, and pass it to each task
@@ -67,7 +69,7 @@ pub(in crate::cli) fn run(args: &SlurmAnalyzeArgs) -> anyhow::Result<ExitCode> {
     if captures.is_empty() {
         bail!("no captures found; give captures, or folders that contain captures");
     }
-    let one = match parse_options(&captures[0], &args.output, &options) {
+    let one = match parse_options(&captures[..1], &args.output, &options) {
         Ok(one) => one,
         Err(error) => {
             let text = error.to_string();
@@ -85,8 +87,16 @@ pub(in crate::cli) fn run(args: &SlurmAnalyzeArgs) -> anyhow::Result<ExitCode> {
     if one.share.is_some() {
         return Err(UsageError("give --shares N before `--`, instead of --share").into());
     }
+    if one.reading.streams.is_some() {
+        return Err(UsageError(
+            "--streams does not apply: the names of the captures show which of them one task reads as the files of one \
+             capture; for others, run `analyze --partial --streams` and `merge`",
+        )
+        .into());
+    }
     let program = std::env::current_exe().context("the path of the ibscope program is unknown")?;
-    let plan = SlurmPlan::new(captures, &args.output, options, args.shares)?;
+    let files = captures.len();
+    let plan = SlurmPlan::new(rotation::group(captures), &args.output, options, args.shares)?;
     let folder = plan.write()?;
     let tasks = plan.captures.len() * plan.shares as usize;
     let scripts = Scripts { folder: &folder, program: &plan::text(&program)?, args, tasks };
@@ -97,8 +107,9 @@ pub(in crate::cli) fn run(args: &SlurmAnalyzeArgs) -> anyhow::Result<ExitCode> {
         ));
     }
     let shares = if plan.shares > 1 { format!(", {} shares each", plan.shares) } else { String::new() };
+    let rotated = if plan.captures.len() < files { format!(" in {files} files") } else { String::new() };
     output::eprint_line(&format!(
-        "{}{shares}; scripts, partial profiles and logs are in {}",
+        "{}{rotated}{shares}; scripts, partial profiles and logs are in {}",
         count_of(plan.captures.len() as u64, "capture"),
         folder.display()
     ));

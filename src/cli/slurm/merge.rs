@@ -38,7 +38,7 @@ pub(in crate::cli) fn run(args: &SlurmMergeArgs) -> anyhow::Result<ExitCode> {
         Ok(fingerprint) => fingerprint.matches(part),
         Err(_) => part.fingerprint.exists() && pipeline::is_profile(&part.profile),
     };
-    for shares in parts.chunk_by(|(_, a), (_, b)| a.capture == b.capture) {
+    for shares in parts.chunk_by(|(_, a), (_, b)| a.files == b.files) {
         let absent: Vec<u32> =
             shares.iter().filter(|(_, part)| !is_there(part)).map(|(task, _)| *task as u32).collect();
         // A capture without one of its shares is as good as missing: the pairs of this share would look as
@@ -46,14 +46,14 @@ pub(in crate::cli) fn run(args: &SlurmMergeArgs) -> anyhow::Result<ExitCode> {
         if absent.is_empty() {
             profiles.extend(shares.iter().map(|(_, part)| part.profile.clone()));
         } else {
-            missing.extend(shares.first().map(|(_, part)| (part.capture, absent)));
+            missing.extend(shares.first().map(|(_, part)| (part, absent)));
         }
     }
     let mut notes = Vec::new();
     if !missing.is_empty() {
-        let named = missing.iter().take(MAX_NAMED).map(|(capture, tasks)| {
+        let named = missing.iter().take(MAX_NAMED).map(|(part, tasks)| {
             let noun = if tasks.len() == 1 { "task" } else { "tasks" };
-            format!("{} ({noun} {})", capture.display(), ranges(tasks.iter().copied()))
+            format!("{} ({noun} {})", part.capture(), ranges(tasks.iter().copied()))
         });
         let named = named.collect::<Vec<_>>().join(", ");
         let more = missing.len().checked_sub(MAX_NAMED).filter(|more| *more > 0);

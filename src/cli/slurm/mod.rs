@@ -1,5 +1,6 @@
 //! `ibscope slurm-analyze`: analyzes many captures on a cluster, with one task of an array job per
-//! capture or per share of a capture, and a job that merges the partial profiles.
+//! capture (all files of a rotated one) or per share of a capture, and a job that merges the partial
+//! profiles.
 //!
 //! In: captures. Out: one folder next to the output profile, with the plan, the two job scripts,
 //! and the log, the partial profile and the fingerprint of each task. Invariant: while a capture
@@ -11,4 +12,5 @@ mod fingerprint;
 pub(super) mod merge;
 mod options;
 mod plan;
+mod rotation;
 pub(super) mod task;

@@ -3,7 +3,7 @@
 use crate::cli::analyze::AnalyzeArgs;
 use clap::Parser;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The options of `analyze` that follow `--`.
 #[derive(Debug, Parser)]
@@ -13,9 +13,9 @@ struct AnalyzeOptions {
     analyze: AnalyzeArgs,
 }
 
-/// The arguments of the analysis of one capture.
-pub(super) fn parse_options(capture: &Path, place: &Path, options: &[String]) -> Result<AnalyzeArgs, clap::Error> {
-    let fixed = ["analyze".into(), capture.into(), OsString::from("-o"), place.into(), "--partial".into()];
-    AnalyzeOptions::try_parse_from(fixed.into_iter().chain(options.iter().map(OsString::from)))
-        .map(|typed| typed.analyze)
+/// The arguments of the analysis of the files of one capture.
+pub(super) fn parse_options(files: &[PathBuf], place: &Path, options: &[String]) -> Result<AnalyzeArgs, clap::Error> {
+    let fixed = ["-o".into(), place.into(), OsString::from("--partial")];
+    let words = ["analyze".into()].into_iter().chain(files.iter().map(OsString::from)).chain(fixed);
+    AnalyzeOptions::try_parse_from(words.chain(options.iter().map(OsString::from))).map(|typed| typed.analyze)
 }

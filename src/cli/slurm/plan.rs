@@ -4,7 +4,7 @@
 //! plan is absolute and fits in a job script.
 
 use crate::cli::common::{files, output};
-use crate::model::ConnectionShare;
+use crate::model::{ConnectionShare, count_of};
 use anyhow::{Context as _, bail};
 use ibscope_orchestrator::manifest::Manifest;
 use serde::{Deserialize, Serialize};
@@ -20,8 +20,8 @@ const CLOCKS: &str = "clocks.csv";
 /// The plan of all tasks.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SlurmPlan {
-    /// Absolute paths, sorted.
-    pub(super) captures: Vec<PathBuf>,
+    /// By capture: the absolute paths of its files, sorted.
+    pub(super) captures: Vec<Vec<PathBuf>>,
     /// Absolute path of the output profile.
     pub(super) output: PathBuf,
     /// Options of `analyze` for every capture.
@@ -32,13 +32,13 @@ pub(super) struct SlurmPlan {
 
 impl SlurmPlan {
     pub(super) fn new(
-        captures: Vec<PathBuf>,
+        captures: Vec<Vec<PathBuf>>,
         output: &Path,
         options: Vec<String>,
         shares: u32,
     ) -> anyhow::Result<Self> {
         let output = absolute(output).with_context(|| format!("{}: is not a path", output.display()))?;
-        captures.iter().chain([&output]).try_for_each(|path| text(path).map(drop))?;
+        captures.iter().flatten().chain([&output]).try_for_each(|path| text(path).map(drop))?;
         Ok(Self { captures, output, options, shares })
     }
 
@@ -66,7 +66,8 @@ impl SlurmPlan {
 
     /// The tasks: one per capture, or per share of a capture.
     pub(super) fn tasks(&self, folder: &Path) -> Vec<PlanTask<'_>> {
-        let part = |capture: &Path, share: Option<ConnectionShare>| -> PathBuf {
+        let part = |files: &[PathBuf], share: Option<ConnectionShare>| -> PathBuf {
+            let capture = files.first().map_or(Path::new(""), PathBuf::as_path);
             let name = capture.file_name().unwrap_or_default().to_string_lossy();
             let share = share.map(|share| format!("-{}-of-{}", share.number, share.of)).unwrap_or_default();
             // Captures of several nodes may have the same file name.
@@ -78,10 +79,10 @@ impl SlurmPlan {
             name.into()
         };
         let shares = || ConnectionShare::all(self.shares).map(|share| Some(share).filter(|_| self.shares > 1));
-        let all = self.captures.iter().flat_map(|capture| shares().map(move |share| (capture, share)));
-        all.map(|(capture, share)| {
-            let place = part(capture, share);
-            PlanTask { capture, share, profile: with(&place, ".ibp"), fingerprint: with(&place, ".json") }
+        let all = self.captures.iter().flat_map(|files| shares().map(move |share| (files, share)));
+        all.map(|(files, share)| {
+            let place = part(files, share);
+            PlanTask { files, share, profile: with(&place, ".ibp"), fingerprint: with(&place, ".json") }
         })
         .collect()
     }
@@ -94,12 +95,24 @@ impl SlurmPlan {
 
 /// One capture, or a share of it, and the files of its task.
 pub(super) struct PlanTask<'a> {
-    pub(super) capture: &'a Path,
+    /// The files of the capture.
+    pub(super) files: &'a [PathBuf],
     /// `None` if one task analyzes the whole capture.
     pub(super) share: Option<ConnectionShare>,
     pub(super) profile: PathBuf,
     /// Path of the fingerprint of `profile`.
     pub(super) fingerprint: PathBuf,
+}
+
+impl PlanTask<'_> {
+    /// The capture in messages: its first file, and the number of further ones.
+    pub(super) fn capture(&self) -> String {
+        let first = self.files.first().map(|file| file.display().to_string()).unwrap_or_default();
+        match self.files.len().saturating_sub(1) {
+            0 => first,
+            more => format!("{first} and {}", count_of(more as u64, "more file")),
+        }
+    }
 }
 
 /// Replaces a file by a whole new one, or leaves it as it is.

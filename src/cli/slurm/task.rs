@@ -31,11 +31,11 @@ pub(in crate::cli) fn run(args: &SlurmTaskArgs) -> anyhow::Result<ExitCode> {
     let clocks = Some(SlurmPlan::clocks(&args.folder)).filter(|path| path.exists());
     let fingerprint = TaskFingerprint::current(part, &plan, clocks.as_deref())?;
     if fingerprint.matches(part) {
-        output::eprint_line(&format!("{}: is already analyzed and has not changed", part.capture.display()));
+        output::eprint_line(&format!("{}: is already analyzed and has not changed", part.capture()));
         return Ok(ExitCode::SUCCESS);
     }
     tidy(part)?;
-    let mut analyze = parse_options(part.capture, &part.profile, &plan.options)?;
+    let mut analyze = parse_options(part.files, &part.profile, &plan.options)?;
     (analyze.clocks, analyze.share) = (clocks, part.share);
     // Without a stop signal: an interrupted task starts over, because half a capture must not pass
     // for a whole one.

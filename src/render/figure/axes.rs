@@ -139,7 +139,8 @@ impl Axis {
         let mut ticks = Vec::new();
         for digits in [&[1, 2, 5][..], &[1, 5], &[1]] {
             let is_round = |ns: u64| {
-                ns.checked_ilog10().is_none_or(|power| digits.iter().any(|digit| digit * 10_u64.pow(power) == ns))
+                ns.checked_ilog10()
+                    .is_none_or(|power| digits.iter().any(|digit| 10_u64.pow(power).checked_mul(*digit) == Some(ns)))
             };
             let round = edges_ns.iter().enumerate().filter(|(_, ns)| is_round(**ns));
             ticks = round.map(|(at, ns)| (at as f64, time(*ns as f64))).collect();

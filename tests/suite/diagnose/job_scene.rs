@@ -158,8 +158,9 @@ impl JobScene {
 
     fn sequence(&mut self, ends: (usize, usize)) -> u16 {
         let next = self.sequences.entry(ends).or_default();
-        *next += 1;
-        *next - 1
+        let sequence = *next;
+        *next = next.wrapping_add(1);
+        sequence
     }
 
     fn add(&mut self, (src, dst): (usize, usize), time_ns: u64, content: JobContent) {
