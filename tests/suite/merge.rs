@@ -11,6 +11,7 @@ use ibscope::pipeline::{
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Length of the ERF header of the records of a sink; it numbers them.
 const ERF_HEADER_BYTES: usize = 16;
@@ -244,12 +245,12 @@ fn datagrams_between_two_parts_are_missing() {
     let mut captures: Vec<PathBuf> = others.map(|run| run.every_node().remove(0)).collect();
     captures.push(runs::named("ompi-ud-ring2").sink());
     assert_eq!(captures.len(), 3);
+    let found = AtomicU64::new(0);
     in_parallel(&captures, |_, capture| {
         let folder = tempfile::tempdir().expect("folder");
         let name = capture.display();
         let whole = pipeline::analyze(std::slice::from_ref(capture), &partial(), &|_| {}).expect("profile");
         let records = walk(&decompressed(capture)).len();
-        let mut found = 0;
         for (start, gap_records) in (4..17).flat_map(|start| [(start, 3), (start, 30)]) {
             let gap = records * start / 20..records * start / 20 + gap_records;
             let parts = [0, 1].map(|part| {
@@ -276,11 +277,12 @@ fn datagrams_between_two_parts_are_missing() {
                 let is_short = all.get(&key(row)).is_some_and(|whole| sums(row) < *whole);
                 let is_complete = row.coverage.state == CoverageState::Complete;
                 assert!(!(is_short && is_complete), "{name}, {gap:?}: {row:?}");
-                found += u64::from(is_short && row.kind == TrafficKind::Data);
+                found.fetch_add(is_short.into(), Ordering::Relaxed);
             }
         }
-        assert!(found > 0, "{name}");
     });
+    let found = found.into_inner();
+    assert!(found > 10, "{found}");
 }
 
 /// Every recorded run, its captures split by time and distributed over three profiles at random.
