@@ -119,9 +119,9 @@ lint:
 	$(CARGO) clippy --release --workspace --all-targets --locked -- -D warnings
 
 # One profile for everything, so that polars is built once. Only the crates of this repository are
-# optimized less (tests/rustc too) and have no line tables, because optimizing them takes longer than
-# all tests. `make build` builds the optimized program. The examples in the documentation run first, so
-# that the summary of nextest is the last line.
+# optimized less (tests/rustc changes the flags of rustc) and have no line tables, because optimizing
+# them takes longer than all tests. `make build` builds the optimized program. The examples in the
+# documentation run first, so that the summary of nextest is the last line.
 unit: export CARGO_PROFILE_RELEASE_OPT_LEVEL = 1
 unit: export CARGO_PROFILE_RELEASE_DEBUG = false
 unit: export RUSTC_WORKSPACE_WRAPPER = $(CURDIR)/tests/rustc

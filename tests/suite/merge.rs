@@ -57,18 +57,17 @@ pub(crate) fn assert_same(case: &str, one: &Path, other: &Path) {
 }
 
 /// Options that read each of the captures as a stream of its own, like one that is analyzed alone.
-fn apart(captures: &[PathBuf], options: &AnalysisOptions) -> AnalysisOptions {
-    let streams = captures.iter().map(|path| (path.clone(), path.display().to_string())).collect();
-    AnalysisOptions { streams, ..options.clone() }
+pub(crate) fn apart(captures: &[PathBuf], options: &AnalysisOptions) -> AnalysisOptions {
+    streams(&alone(captures), options)
 }
 
 /// Options that read each group of captures as one stream. The packets do not show which of two captures
 /// with the same packets a file continues.
-fn streams(groups: &[Vec<PathBuf>]) -> AnalysisOptions {
+fn streams(groups: &[Vec<PathBuf>], options: &AnalysisOptions) -> AnalysisOptions {
     let of_group = |(number, group): (usize, &Vec<PathBuf>)| -> Vec<(PathBuf, String)> {
         group.iter().map(|path| (path.clone(), number.to_string())).collect()
     };
-    AnalysisOptions { streams: groups.iter().enumerate().flat_map(of_group).collect(), ..partial() }
+    AnalysisOptions { streams: groups.iter().enumerate().flat_map(of_group).collect(), ..options.clone() }
 }
 
 /// Merges the groups of captures, each analyzed separately, and asserts that the result equals one
@@ -151,9 +150,9 @@ fn files_of_one_capture_in_one_call_merge_to_the_whole() {
         let folder = tempfile::tempdir().expect("folder");
         let nodes = run.every_node();
         let groups: Vec<Vec<PathBuf>> = nodes.iter().map(|node| cut(node, 3, folder.path())).collect();
-        check_with(&run.name, &groups, &partial(), &streams(&groups));
+        check_with(&run.name, &groups, &partial(), &streams(&groups, &partial()));
         let rows = |captures: &[PathBuf]| -> Vec<_> {
-            let profile = pipeline::analyze(captures, &streams(&groups), &|_| {}).expect("profile");
+            let profile = pipeline::analyze(captures, &streams(&groups, &partial()), &|_| {}).expect("profile");
             let rows = profile.connections.into_iter();
             rows.map(|row| (row.src, row.dst, row.src_qp, row.dest_qp, row.traffic, row.coverage.state)).collect()
         };
@@ -174,7 +173,8 @@ fn streams_merge_in_any_order_and_grouping() {
     first.sort();
     let mut all: Vec<PathBuf> = [&first[..], &second].concat();
     all.sort();
-    let whole = analyzed(&all, &streams(&[first.clone(), second.clone()]), &place("whole.ibp"));
+    let of_whole = streams(&[first.clone(), second.clone()], &partial());
+    let whole = analyzed(&all, &of_whole, &place("whole.ibp"));
     let parts = [analyzed(&first, &partial(), &place("0.ibp")), analyzed(&second, &partial(), &place("1.ibp"))];
     assert_same("both", &merged(&parts, &place("both.ibp")), &whole);
     let one = merged(&parts[..1], &place("one.ibp"));

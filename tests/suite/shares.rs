@@ -2,7 +2,7 @@
 //! for byte.
 
 use crate::memory::generate_of;
-use crate::merge::{analyzed, assert_same, cut, merged, partial};
+use crate::merge::{analyzed, apart, assert_same, cut, merged, partial};
 use crate::runs::{self, RecordedRun};
 use crate::tools::{ibscope, in_parallel};
 use ibscope::model::ConnectionShare;
@@ -102,11 +102,10 @@ fn shares_of_the_files_of_a_capture_merge_to_the_whole() {
     assert_same(&run.name, &merged(&shares, &folder.path().join("merged.ibp")), &whole);
     // Shares that do not fit together.
     let backwards: Vec<PathBuf> = captures.iter().rev().cloned().collect();
-    let streams = captures.iter().map(|path| (path.clone(), path.display().to_string())).collect();
-    let apart = AnalysisOptions { streams, ..partial() };
-    for (captures, options, expected) in
-        [(&backwards, &partial(), "different captures"), (&captures, &apart, "different --streams")]
-    {
+    for (captures, options, expected) in [
+        (&backwards, &partial(), "different captures"),
+        (&captures, &apart(&captures, &partial()), "different --streams"),
+    ] {
         let other = folder.path().join("other");
         std::fs::create_dir_all(&other).expect("folder");
         shares[0] = shared_together(captures, options, 3, &other).remove(2);
