@@ -494,6 +494,12 @@ impl PsnDigest {
         self.0 = self.0.wrapping_add(later.0);
     }
 }
+    /// Number of gaps; gaps that are much shorter than the longest ones count little.
+    #[must_use]
+    pub fn gaps(self) -> f64 {
+        self.sum.saturating_sub(self.steps) as f64 / self.gap_packets()
+    }
+
 
 impl Continuity {
     /// Adds a later part of the same connection. By the PSNs of their requests, requests may be

@@ -35,6 +35,9 @@ const MIN_REQUESTS: u64 = 32;
 /// Share of the packets that a sampling mirror passes at most, in percent: one of two, with a
 /// margin for chance.
 const SAMPLED_PERCENT: u64 = 70;
+/// Gaps between its PSNs that a connection needs to look sampled: a sample of one of two packets has one
+/// after every second packet, an interrupted capture has a few long ones.
+const MIN_GAPS: f64 = 4.0;
 /// Share of the connections that must look sampled, in percent: bursts of losses hit only some.
 const SAMPLED_CONNECTIONS_PERCENT: usize = 80;
 
@@ -252,7 +255,9 @@ pub(super) fn looks_sampled(connections: &[Box<ConnectionTotals>]) -> bool {
         .filter_map(|own| {
             let seen = own.continuity.request_packets;
             let sent = seen + own.continuity.missing_requests;
-            (sent >= MIN_REQUESTS).then_some(seen * 100 <= sent * SAMPLED_PERCENT)
+            let is_short = seen * 100 <= sent * SAMPLED_PERCENT;
+            let is_clear = sent >= MIN_REQUESTS && (!is_short || own.continuity.psn_steps.gaps() >= MIN_GAPS);
+            is_clear.then_some(is_short)
         })
         .collect();
     let sampled = shares.iter().filter(|is_sampled| **is_sampled).count();

@@ -15,7 +15,7 @@ use ibscope_parsers::link::{TunnelPath, locate_in_tunnels};
 use ibscope_parsers::sampled::{SflowDatagram, SflowSample};
 use ibscope_samples::Random;
 use ibscope_samples::hard::Recording;
-use ibscope_samples::hard::partial::{SamplingScheme, SamplingUnit, subsample};
+use ibscope_samples::hard::partial::{self, SamplingScheme, SamplingUnit, subsample};
 use ibscope_samples::wrap::{in_psample, in_sflow};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -285,6 +285,24 @@ fn a_rate_that_the_psns_contradict_gives_no_estimates() {
     let pair = PairEstimators::of(profile.connections[0].sampled.as_deref().expect("samples"));
     assert_eq!(pair.packets.result(pair.quality), Estimate::Unknown);
     assert!(profile.notes.iter().any(|note| note.contains("no estimates: the capture holds 1")), "{:?}", profile.notes);
+}
+
+/// A capture that was interrupted once misses half of the packets of a connection, but is no sample.
+#[test]
+fn an_interrupted_capture_is_no_sample() {
+    let folder = tempfile::tempdir().expect("folder");
+    let runs = ["ompi-rc-delay5ms-ring2", "ompi-openib-eagerrdma-ring2", "nccl-ring-2x1", "mpich-rc-ring2"];
+    for run in runs.map(runs::of_any_set) {
+        let whole = Recording::read(&run.sink()).expect("capture");
+        let records = whole.records.len();
+        for (from, until) in [(1, 5), (2, 6), (3, 6), (3, 7)] {
+            let lost = records * from / 8..records * until / 8;
+            let path = folder.path().join("interrupted.pcap");
+            partial::keep(&whole, |record, _| !lost.contains(&record)).write(&path).expect("capture");
+            let profile = analyzed(&path, None);
+            assert!(profile.sampling.is_none(), "{}: without {lost:?} of {records} records", run.name);
+        }
+    }
 }
 
 #[test]
