@@ -268,19 +268,21 @@ fn paths(queue: &CtsQueue) -> impl Iterator<Item = (NcclPath, &CtsPath)> {
 fn same_process(queues: &[CtsQueue], groups: &[Vec<usize>]) -> Vec<SameProcess> {
     let mut same = BTreeSet::new();
     let mut of_memory: BTreeMap<(Endpoint, &[u32]), QueuePair> = BTreeMap::new();
-    let mut join =
-        |a: QueuePair, b: QueuePair| _ = (a != b).then(|| same.insert(SameProcess { a: a.min(b), b: a.max(b) }));
+    let mut join = |a: QueuePair, b: QueuePair, shares_ring| {
+        let same_process = SameProcess { a: a.min(b), b: a.max(b), shares_ring };
+        _ = (a != b).then(|| same.insert(same_process));
+    };
     for group in groups {
         let senders: Vec<QueuePair> = group.iter().map(|queue| queues[*queue].to).collect();
         let receivers: Vec<QueuePair> =
             group.iter().flat_map(|queue| paths(&queues[*queue])).map(|((_, receiver), _)| receiver).collect();
         for ends in [&senders, &receivers] {
-            ends.windows(2).for_each(|pair| join(pair[0], pair[1]));
+            ends.windows(2).for_each(|pair| join(pair[0], pair[1], true));
         }
         let Some(receiver) = receivers.first() else { continue };
         for queue in group {
             let memory = (queues[*queue].from, queues[*queue].r_keys.as_slice());
-            join(*of_memory.entry(memory).or_insert(*receiver), *receiver);
+            join(*of_memory.entry(memory).or_insert(*receiver), *receiver, false);
         }
     }
     same.into_iter().collect()
@@ -325,8 +327,8 @@ mod tests {
     #[test]
     fn queues_with_alternating_indices_in_one_ring_are_one_connection() {
         let expected = [
-            SameProcess { a: queue_pair(17, 0x10), b: queue_pair(33, 0x10) },
-            SameProcess { a: queue_pair(18, 0x20), b: queue_pair(34, 0x20) },
+            SameProcess { a: queue_pair(17, 0x10), b: queue_pair(33, 0x10), shares_ring: true },
+            SameProcess { a: queue_pair(18, 0x20), b: queue_pair(34, 0x20), shares_ring: true },
         ];
         // The index has wrapped around the ring, at one queue more often than at the other.
         for index in [2, 256, 258, 1024] {
@@ -351,7 +353,10 @@ mod tests {
         }
         // The receivers of two connections write to the same memory.
         let paths = [queue(18, 17, 1, 0, &[0x20]), queue(18, 19, 1, 1, &[0x21])];
-        assert_eq!(same(&paths), [SameProcess { a: queue_pair(18, 0x20), b: queue_pair(18, 0x21) }]);
+        assert_eq!(
+            same(&paths),
+            [SameProcess { a: queue_pair(18, 0x20), b: queue_pair(18, 0x21), shares_ring: false }]
+        );
     }
 
     /// No process has two rings at one address.

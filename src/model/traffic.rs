@@ -870,6 +870,9 @@ pub enum BinClass {
 /// Times of one kind and one coarse bucket in one bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeBin {
+    /// They share one ring of elements, so they were in use at the same time, even if their inputs have
+    /// different clocks.
+    pub shares_ring: bool,
     /// Number of the bin in which they start: time divided by the bin's width.
     pub bin: i64,
     /// Interval, verb and size class.
