@@ -367,6 +367,7 @@ fn count_packet(
             wire_bytes: location.wire_bytes,
             extension: brief.extension,
             payload_offset: (data_offset + brief.payload_offset) as u32,
+            has_extension_headers: brief.payload_offset <= record.data.len(),
             payload_bytes: brief.payload_bytes as u16,
             captured_payload_bytes: if options.payload { brief.captured_payload_bytes as u16 } else { 0 },
         }),

@@ -1,7 +1,7 @@
 //! Recognizes the MPI library and the envelope in the first packet of each message of a connection.
 
 use super::ledger::Ledger;
-use crate::model::{DatagramSpan, PacketRecord, UpperLayerVotes};
+use crate::model::{DatagramSpan, PacketRecord, TruncatedStart, UpperLayerVotes};
 use ibscope_parsers::ib::{ExtHeaders, Reth, Service};
 use ibscope_parsers::mpi::{
     self, Carrier, Identity, LibraryStack, MatchFields, MpiHeader, MpiMessagePart, Payload, ucx,
@@ -84,6 +84,8 @@ pub(super) enum FirstPacket {
     Unknown(Option<UpperLayerMessage>),
     /// Normally plain data: a missing envelope does not exclude any library.
     Data,
+    /// The capture ends before the end of the header that a message of a library would have.
+    Truncated(TruncatedStart),
 }
 
 impl Envelopes {
@@ -118,6 +120,10 @@ impl Envelopes {
             self.misses = Some(if upper_layer.is_some() { 0 } else { misses });
         }
         let Some(head) = head else {
+            if payload.is_truncated() && payload.captured.len() < header_bytes(usual) && upper_layer.is_none() {
+                let is_write = matches!(carrier, Carrier::Write(_));
+                return FirstPacket::Truncated(if is_write { TruncatedStart::Write } else { TruncatedStart::Send });
+            }
             return if opcode.is_write() { FirstPacket::Data } else { FirstPacket::Unknown(upper_layer) };
         };
         if head.stack == LibraryStack::UcxUd
@@ -206,9 +212,25 @@ impl Envelopes {
     }
 }
 
+/// Bytes of the payload that must be captured to exclude a message of this library; of any library if
+/// it is not known (docs/method.md, "Captures with a snap length").
+const fn header_bytes(stack: Option<LibraryStack>) -> usize {
+    match stack {
+        Some(LibraryStack::Ob1) => 28,
+        Some(LibraryStack::UcxVerbs | LibraryStack::UcxMlx5) => 41,
+        Some(LibraryStack::UcxUd) => 48,
+        Some(LibraryStack::Mvapich2) => 56,
+        Some(LibraryStack::Rxm | LibraryStack::Nccl) | None => 64,
+    }
+}
+
+/// The extension headers of a packet, if its record holds them.
 fn extensions(packet: &PacketRecord, batch_bytes: &[u8]) -> Option<ExtHeaders> {
+    if !packet.has_extension_headers() {
+        return None;
+    }
     let opcode = packet.opcode();
-    let at = (packet.payload_offset as usize).checked_sub(usize::from(opcode.ext_bytes()))?;
+    let at = packet.payload_offset().checked_sub(usize::from(opcode.ext_bytes()))?;
     ExtHeaders::parse(opcode, batch_bytes.get(at..)?).ok()
 }
 
@@ -302,6 +324,24 @@ mod tests {
         content[40..].fill(0x8B);
         let flag = (content.len() as u64).to_le_bytes();
         [&flag[..], &content, &flag].concat()
+    }
+
+    /// The record ends behind the BTH; what follows in the batch is the next record.
+    #[test]
+    fn headers_are_not_read_from_the_next_record() {
+        let packet = |has_extension_headers| {
+            PacketRecord::new(PacketFields {
+                opcode: Opcode(0x0B),
+                payload_offset: 20,
+                has_extension_headers,
+                ..PacketFields::default()
+            })
+        };
+        let batch: Vec<u8> = (0..40).collect();
+        assert_eq!(immediate(&packet(true), &batch), Some(0x1011_1213));
+        assert_eq!(immediate(&packet(false), &batch), None);
+        assert_eq!(reth(&packet(true), &batch).map(|reth| reth.dma_len), Some(0x0C0D_0E0F));
+        assert_eq!(reth(&packet(false), &batch), None);
     }
 
     #[test]

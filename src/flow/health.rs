@@ -71,6 +71,16 @@ pub(super) struct HealthTracker {
     pub(super) asking_requests: u32,
 }
 
+/// Knowledge of the number of responses to a request for data.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ResponseCount {
+    Known,
+    /// A READ of this many bytes, before the path MTU is known.
+    ByPathMtu(u32),
+    /// A READ whose length the record does not hold.
+    Unknown,
+}
+
 /// Requests for data, their responses, and the progress of their comparison.
 #[derive(Debug)]
 pub(super) struct DataRequests {
@@ -88,7 +98,8 @@ pub(super) struct DataRequests {
     pub(super) first_responses: Vec<i64>,
     /// PSN and length in bytes of READ requests that were observed before the path MTU was known.
     pub(super) reads_of_unknown_length: Vec<(i64, u32)>,
-    /// There were more than [`MAX_READS_OF_UNKNOWN_LENGTH`] such READ requests.
+    /// There were more than [`MAX_READS_OF_UNKNOWN_LENGTH`] such READ requests, or some whose length the
+    /// records do not hold.
     pub(super) is_unsure: bool,
 }
 
@@ -329,8 +340,8 @@ impl HealthTracker {
 
     /// Takes the AETH of an ACK or response.
     #[inline]
-    pub(super) fn check_msn(&mut self, psn: u32, occurrence: u32, aeth: u32) {
-        if self.msns.takes_wrong(psn, aeth, occurrence) {
+    pub(super) fn check_msn(&mut self, packet: &PacketRecord, occurrence: u32) {
+        if packet.has_extension_headers() && self.msns.takes_wrong(packet.psn().value(), packet.extension, occurrence) {
             self.observed().wrong_msns += 1;
         }
     }
@@ -384,18 +395,17 @@ impl HealthTracker {
         }
     }
 
-    /// Takes the first observation of a request that expects data. `guessed` is the length in bytes
-    /// of a READ whose number of responses is a guess, because the path MTU is unknown.
-    pub(super) fn expect_responses(&mut self, number: i64, span: u32, guessed: Option<u32>) {
+    /// Takes the first observation of a request that expects data, and the number of its responses.
+    pub(super) fn expect_responses(&mut self, number: i64, span: u32, responses: ResponseCount) {
         self.observed().data_requests += 1;
         let DataRequests { expected_responses, reads_of_unknown_length, is_unsure, .. } = self.data();
         insert(expected_responses, number, number + i64::from(span.max(1)));
-        match guessed {
-            Some(length_bytes) if reads_of_unknown_length.len() < MAX_READS_OF_UNKNOWN_LENGTH => {
+        match responses {
+            ResponseCount::Known => {}
+            ResponseCount::ByPathMtu(length_bytes) if reads_of_unknown_length.len() < MAX_READS_OF_UNKNOWN_LENGTH => {
                 reads_of_unknown_length.push((number, length_bytes));
             }
-            Some(_) => *is_unsure = true,
-            None => {}
+            ResponseCount::ByPathMtu(_) | ResponseCount::Unknown => *is_unsure = true,
         }
     }
 

@@ -58,7 +58,7 @@ use ballot::CandidateVotes;
 use echoes::Echoes;
 use envelopes::Envelopes;
 use hashbrown::HashTable;
-use health::HealthTracker;
+use health::{HealthTracker, ResponseCount};
 use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::{Endpoint, Psn};
 use ledger::{Ledger, LedgerEntry};
@@ -207,8 +207,11 @@ impl Connection {
     /// Takes the message sequence number of an ACK or response. Mirror copies lag behind, so the
     /// latest number counts.
     #[inline]
-    const fn acknowledged(&mut self, aeth: u32) {
-        let msn = aeth & MSN_MASK;
+    const fn acknowledged(&mut self, packet: &PacketRecord) {
+        if !packet.has_extension_headers() {
+            return;
+        }
+        let msn = packet.extension & MSN_MASK;
         if self.last_msn == NO_MSN || (msn.wrapping_sub(self.last_msn) & MSN_MASK) < (MSN_MASK >> 1) {
             self.last_msn = msn;
         }
@@ -460,10 +463,10 @@ impl Tracker {
                 PacketRole::Acknowledge => {
                     connection.note_nak_at_end(entry, packet.extension);
                     if entry.occurrence == 1 {
-                        connection.acknowledged(packet.extension);
+                        connection.acknowledged(packet.record);
                     }
                 }
-                _ if entry.occurrence == 1 && !opcode.is_middle() => connection.acknowledged(packet.extension),
+                _ if entry.occurrence == 1 && !opcode.is_middle() => connection.acknowledged(packet.record),
                 _ => {}
             }
             // The packets of a second connection never count as first observations, even beyond the
@@ -744,8 +747,16 @@ impl Tracker {
                     health.asking_requests = health.asking_requests.wrapping_add(1);
                 }
                 if asks {
-                    let guessed = opcode.is_read_request() && !self.mtu_bytes.contains_key(&packet.key.port_pair());
-                    health.expect_responses(number, span, guessed.then_some(packet.extension));
+                    let responses = if !opcode.is_read_request() {
+                        ResponseCount::Known
+                    } else if !packet.has_extension_headers() {
+                        ResponseCount::Unknown
+                    } else if self.mtu_bytes.contains_key(&packet.key.port_pair()) {
+                        ResponseCount::Known
+                    } else {
+                        ResponseCount::ByPathMtu(packet.extension)
+                    };
+                    health.expect_responses(number, span, responses);
                 }
                 ledgers[0].is_nearly_full(health.requests_compared()) || asks && health.requests_to_compare().is_some()
             }
@@ -754,7 +765,7 @@ impl Tracker {
                 let starts = opcode.is_first() || opcode.is_only() || !opcode.is_read_response();
                 health.response(number, seen.occurrence, (starts, self.is_overtaken));
                 if !opcode.is_middle() && !self.is_overtaken {
-                    health.check_msn(packet.psn().value(), seen.occurrence, packet.extension);
+                    health.check_msn(packet.record, seen.occurrence);
                 }
                 seen.occurrence == 1
                     && (ledgers[1].is_nearly_full(health.responses_compared())
@@ -763,7 +774,7 @@ impl Tracker {
             PacketRole::Acknowledge => {
                 health.acknowledge(number, seen.occurrence, packet.extension);
                 if !self.is_overtaken {
-                    health.check_msn(packet.psn().value(), seen.occurrence, packet.extension);
+                    health.check_msn(packet.record, seen.occurrence);
                 }
                 if seen.occurrence == 1 && packet.extension >> 24 == NAK_SEQUENCE {
                     self.note_nak(seen.connection, packet.psn());
@@ -831,6 +842,7 @@ impl Tracker {
             *mtu = (*mtu).max(packet.payload_bytes);
         } else if opcode.is_read_request() {
             let known = self.mtu_bytes.get(&packet.key.port_pair()).copied();
+            let known = known.filter(|_| packet.has_extension_headers());
             self.connections[id as usize].guesses |= known.is_none();
             let mtu = known.map_or(LARGEST_MTU_BYTES, |mtu| u32::from(mtu).max(1));
             return packet.extension.div_ceil(mtu).max(1);

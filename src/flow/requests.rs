@@ -6,7 +6,9 @@ use super::envelopes::{FirstPacket, immediate, reth};
 use super::nccl::{self, NcclMessage, NcclOutcome};
 use super::storage::{CommandTime, StorageSend};
 use super::{Depth, Events, MAX_WIREUPS, MessageState, Tracker, connection_messages};
-use crate::model::{MpiMessage, ObservedPorts, PacketRecord, PacketRef, StartEvent, Timing, Verb, start_hash};
+use crate::model::{
+    MpiMessage, ObservedPorts, PacketRecord, PacketRef, StartEvent, Timing, TruncatedStart, Verb, start_hash,
+};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::ib::Service;
 use ibscope_parsers::mpi::{
@@ -59,6 +61,10 @@ impl Tracker {
                 {
                     self.messages.read(id, packet, reth.va, |connection| self.pairing.partner(connection));
                 }
+            }
+            // A READ of unknown length belongs to no size class.
+            if opcode.is_read_request() && !packet.has_extension_headers() {
+                return;
             }
             let bytes = if opcode.is_read_request() { u64::from(packet.extension) } else { ATOMIC_BYTES };
             self.time_request(id, packet.record, bytes, &mut events.timings);
@@ -172,6 +178,14 @@ impl Tracker {
                 None
             }
             FirstPacket::Data => None,
+            FirstPacket::Truncated(start) => {
+                self.message_states[id as usize].missing().truncated_starts[start as usize] += 1;
+                if start == TruncatedStart::Send {
+                    events.starts.push((id, StartEvent::Unknown(None)));
+                    self.storage_message(id, packet, (payload, number), None, events);
+                }
+                None
+            }
         }
     }
 

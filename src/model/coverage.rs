@@ -80,6 +80,10 @@ pub struct Coverage {
     /// column.
     #[serde(default)]
     pub mpi_truncated: u64,
+    /// First packets that may start a message of the connection's library, and were captured too short to
+    /// show it (snap length).
+    #[serde(default)]
+    pub truncated_starts: u64,
     /// Transport messages with missing packets: lost by the capture, or sent before or after it.
     #[serde(default)]
     pub messages_with_gaps: u64,
@@ -265,6 +269,7 @@ impl Coverage {
         self.unclear_copies += other.unclear_copies;
         self.mpi_incomplete += other.mpi_incomplete;
         self.mpi_truncated += other.mpi_truncated;
+        self.truncated_starts += other.truncated_starts;
         self.messages_with_gaps += other.messages_with_gaps;
         self.messages_without_start += other.messages_without_start;
         self.messages_evicted += other.messages_evicted;

@@ -82,8 +82,8 @@ pub use timestamps::TimestampStats;
 pub use timing::{Interval, ObservedPorts, RequiredDetection, SizeClass, Timing, TimingKey, Verb};
 pub use traffic::{
     ConnectionEnd, Continuity, CtsQueue, DatagramSpan, MAX_HOLE, MissingMessages, MpiConnectionMessage, NcclProcesses,
-    PacketObservation, PacketSums, PsnDigest, PsnSpans, PsnSteps, QueuePair, SameProcess, StartEvent, WorkerWireup,
-    clear_favorite,
+    PacketObservation, PacketSums, PsnDigest, PsnSpans, PsnSteps, QueuePair, SameProcess, StartEvent, TruncatedStart,
+    WorkerWireup, clear_favorite,
 };
 pub use trust::{PacketBounds, Trust, TrustVerdict};
 pub use vec_map::VecMap;

@@ -72,8 +72,10 @@ pub struct PacketFields {
     pub wire_bytes: u32,
     /// See [`PacketRecord::extension`].
     pub extension: u32,
-    /// See [`PacketRecord::payload_offset`].
+    /// See [`PacketRecord::payload_offset`]: 31 bits.
     pub payload_offset: u32,
+    /// See [`PacketRecord::has_extension_headers`].
+    pub has_extension_headers: bool,
     /// See [`PacketRecord::payload_bytes`].
     pub payload_bytes: u16,
     /// See [`PacketRecord::captured_payload_bytes`].
@@ -95,6 +97,7 @@ impl Default for PacketFields {
             wire_bytes: 30,
             extension: 0,
             payload_offset: 0,
+            has_extension_headers: true,
             payload_bytes: 0,
             captured_payload_bytes: 0,
         }
@@ -117,10 +120,10 @@ pub struct PacketRecord {
     /// Wire bytes: LRH to VCRC, or the whole Ethernet frame.
     pub wire_bytes: u32,
     /// RETH `DMALen`, AETH, or the source queue pair of a datagram, depending on the opcode; else
-    /// 0.
+    /// 0. 0 too if the record ends before the end of this header.
     pub extension: u32,
-    /// Offset of the InfiniBand payload in the batch.
-    pub payload_offset: u32,
+    /// Offset of the payload in the low 31 bits; the top bit is set if the record ends before it.
+    ends_early_and_payload_offset: u32,
     /// Full length of the payload, without pad and ICRC.
     pub payload_bytes: u16,
     /// Captured bytes of the payload.
@@ -137,6 +140,7 @@ impl PacketRecord {
 
     const ACK_REQUESTED: u32 = 1 << 26;
     const PACKET_FLAGS_SHIFT: u32 = 27;
+    const ENDS_EARLY: u32 = 1 << 31;
 
     /// Packs opcode, slot, PSN, flags and kind into their words; stores the other fields unchanged.
     #[must_use]
@@ -150,7 +154,8 @@ impl PacketRecord {
             flags_and_psn: flags | packet_flags | fields.psn.value(),
             wire_bytes: fields.wire_bytes,
             extension: fields.extension,
-            payload_offset: fields.payload_offset,
+            ends_early_and_payload_offset: fields.payload_offset & !Self::ENDS_EARLY
+                | if fields.has_extension_headers { 0 } else { Self::ENDS_EARLY },
             payload_bytes: fields.payload_bytes,
             captured_payload_bytes: fields.captured_payload_bytes,
         }
@@ -197,10 +202,26 @@ impl PacketRecord {
         self.flags_and_psn & Self::ACK_REQUESTED != 0
     }
 
+    /// Offset in the batch at which the InfiniBand payload starts, or would start if the record did not
+    /// end before it.
+    #[must_use]
+    #[inline]
+    pub const fn payload_offset(&self) -> usize {
+        (self.ends_early_and_payload_offset & !Self::ENDS_EARLY) as usize
+    }
+
+    /// True if the record holds all extension headers. If it does not, the bytes between BTH and
+    /// [`Self::payload_offset`] belong to the next record.
+    #[must_use]
+    #[inline]
+    pub const fn has_extension_headers(&self) -> bool {
+        self.ends_early_and_payload_offset & Self::ENDS_EARLY == 0
+    }
+
     /// The captured payload, from the bytes of the packet's batch.
     #[must_use]
     pub fn payload<'a>(&self, batch_bytes: &'a [u8]) -> &'a [u8] {
-        let start = self.payload_offset as usize;
+        let start = self.payload_offset();
         batch_bytes.get(start..start + usize::from(self.captured_payload_bytes)).unwrap_or_default()
     }
 }

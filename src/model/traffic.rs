@@ -311,6 +311,9 @@ pub struct MissingMessages {
     pub mpi_incomplete: u64,
     /// MPI messages with a captured rank, but without tag or length.
     pub mpi_truncated: u64,
+    /// First packets of messages, by [`TruncatedStart`], that were captured too short to show whether a
+    /// library sent an envelope in them.
+    pub truncated_starts: [u64; 2],
     /// Transport messages with missing packets.
     pub with_gaps: u64,
     /// Transport messages with a missing first packet.
@@ -320,10 +323,36 @@ pub struct MissingMessages {
     pub evicted: u64,
 }
 
+/// Transport operation of a first packet that was captured too short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TruncatedStart {
+    /// A SEND or datagram.
+    Send,
+    /// An RDMA WRITE, which carries envelopes of some libraries only.
+    Write,
+}
+
+impl MissingMessages {
+    /// First packets that may start a message of this library, and were captured too short to show it.
+    #[must_use]
+    pub const fn truncated_starts_of(&self, stack: LibraryStack) -> u64 {
+        let [sends, writes] = self.truncated_starts;
+        match stack {
+            LibraryStack::Ob1 | LibraryStack::Mvapich2 => sends + writes,
+            // The data of NCCL's messages have no envelope.
+            LibraryStack::Nccl => 0,
+            LibraryStack::UcxVerbs | LibraryStack::UcxMlx5 | LibraryStack::UcxUd | LibraryStack::Rxm => sends,
+        }
+    }
+}
+
 impl AddAssign for MissingMessages {
     fn add_assign(&mut self, other: Self) {
         self.mpi_incomplete += other.mpi_incomplete;
         self.mpi_truncated += other.mpi_truncated;
+        for (own, other) in self.truncated_starts.iter_mut().zip(other.truncated_starts) {
+            *own += other;
+        }
         self.with_gaps += other.with_gaps;
         self.without_start += other.without_start;
         self.evicted += other.evicted;
@@ -465,6 +494,12 @@ impl PsnSteps {
         (squares as f64 / missing as f64).max(1.0)
     }
 
+    /// Number of gaps; gaps that are much shorter than the longest ones count little.
+    #[must_use]
+    pub fn gaps(self) -> f64 {
+        self.sum.saturating_sub(self.steps) as f64 / self.gap_packets()
+    }
+
     /// Adds those of a later part.
     pub const fn join(&mut self, later: Self) {
         self.steps += later.steps;
@@ -494,12 +529,6 @@ impl PsnDigest {
         self.0 = self.0.wrapping_add(later.0);
     }
 }
-    /// Number of gaps; gaps that are much shorter than the longest ones count little.
-    #[must_use]
-    pub fn gaps(self) -> f64 {
-        self.sum.saturating_sub(self.steps) as f64 / self.gap_packets()
-    }
-
 
 impl Continuity {
     /// Adds a later part of the same connection. By the PSNs of their requests, requests may be
@@ -841,6 +870,9 @@ pub struct SameProcess {
     pub a: QueuePair,
     /// The other queue pair.
     pub b: QueuePair,
+    /// They share one ring of elements, so they were in use at the same time, even if their inputs have
+    /// different clocks.
+    pub shares_ring: bool,
 }
 
 /// Sums of one kind of packets or messages of a connection in one bin.
@@ -870,9 +902,6 @@ pub enum BinClass {
 /// Times of one kind and one coarse bucket in one bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeBin {
-    /// They share one ring of elements, so they were in use at the same time, even if their inputs have
-    /// different clocks.
-    pub shares_ring: bool,
     /// Number of the bin in which they start: time divided by the bin's width.
     pub bin: i64,
     /// Interval, verb and size class.

@@ -35,13 +35,13 @@ pub(super) fn admit(trackers: &mut [&mut Tracker], batches: &[&DecodedBatch], mo
 
 /// The connections of a batch by shard and slot, in the order of their first packets.
 fn in_file_order(batch: &DecodedBatch) -> Vec<(usize, usize)> {
-    let mut firsts: Vec<(u32, usize, usize)> = Vec::new();
+    let mut firsts: Vec<(usize, usize, usize)> = Vec::new();
     for (shard, packets) in batch.shards.iter().enumerate() {
         // Slots are numbered in the order of first packets.
         let mut slot = 0;
         for record in &packets.records {
             if record.slot() as usize == slot {
-                firsts.push((record.payload_offset, shard, slot));
+                firsts.push((record.payload_offset(), shard, slot));
                 slot += 1;
             }
         }

@@ -336,9 +336,10 @@ fn count_missing(coverage: &mut Coverage, combined: &CombinedTotals, detection: 
         coverage.messages_without_start += missing.without_start;
         coverage.messages_evicted += missing.evicted;
         // A connection whose library is not detected has no MPI messages to lose.
-        if detection.stack(&connection.key).is_some() {
+        if let Some(stack) = detection.stack(&connection.key) {
             coverage.mpi_incomplete += missing.mpi_incomplete;
             coverage.mpi_truncated += missing.mpi_truncated;
+            coverage.truncated_starts += missing.truncated_starts_of(stack);
         }
     }
 }

@@ -82,8 +82,9 @@ impl ConnectionView<'_> {
         if key.kind != TrafficKind::Data {
             return PairCoverage::default();
         }
-        let open = self.own.missing.as_deref().filter(|_| detection.stack(key).is_some());
-        let open = open.map_or(0, |missing| missing.mpi_incomplete + missing.mpi_truncated);
+        let missing = self.own.missing.as_deref().zip(detection.stack(key));
+        let open = missing.map_or(0, |(missing, _)| missing.mpi_incomplete + missing.mpi_truncated);
+        let may_hide_messages = missing.is_some_and(|(missing, stack)| missing.truncated_starts_of(stack) > 0);
         let continuity = &self.own.continuity;
         let (state, missing_packets, missing_messages) = match Opcode(key.service << 5).service() {
             // A datagram is never retransmitted under the same number.
@@ -97,6 +98,8 @@ impl ConnectionView<'_> {
         let missing_messages = missing_messages.max(open);
         let is_short = missing_packets + missing_messages > 0;
         let state = if is_short { state.max(CoverageState::Incomplete) } else { state };
+        let is_doubtful = may_hide_messages && state == CoverageState::Complete;
+        let state = if is_doubtful { CoverageState::Unknown } else { state };
         PairCoverage { state, missing_packets, missing_messages }
     }
 

@@ -13,6 +13,7 @@ use crate::wire::profile;
 use ibscope::model::Profile;
 use ibscope::pipeline::{AnalysisOptions, analyze, merge};
 use ibscope::profile::ProfileWriter;
+use ibscope_samples::hard::{Recording, combine, partial};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -215,6 +216,47 @@ fn captures_with_gaps_never_exceed_the_truth() {
                 assert!(messages * 100 >= all * percent, "{run}, view {view}, {case}: {messages} of {all}");
             }
         }
+    }
+}
+
+/// Writes a changed copy of a capture.
+fn written(changed: &Recording, folder: &Path, capture: &Path) -> PathBuf {
+    let place = folder.join(capture.file_name().expect("name")).with_extension("changed");
+    changed.write(&place).expect("written");
+    place
+}
+
+/// One node's capture ends inside the headers of each packet: the lengths of messages are not read from
+/// the next record.
+#[test]
+fn headers_that_one_capture_misses_are_not_read_elsewhere() {
+    let folder = tempfile::tempdir().expect("folder");
+    for (run, [one, other]) in runs() {
+        for most_bytes in (54..=78).step_by(4) {
+            let cut = |path: &PathBuf| {
+                let whole = Recording::read(path).expect("capture");
+                written(&partial::truncate(&whole, most_bytes), folder.path(), path)
+            };
+            let captures = one.iter().cloned().chain(other.iter().map(cut)).collect::<Vec<_>>();
+            let found = by_node(&profile(&captures), node);
+            compare(&found, &truth(run), &format!("{run}, records of {most_bytes} bytes"));
+        }
+    }
+}
+
+/// Each rail has a sink with a clock of its own.
+#[test]
+fn sinks_of_two_rails_with_distant_clocks_show_one_job() {
+    let folder = tempfile::tempdir().expect("folder");
+    for seconds in [2, 50, 1000] {
+        let later = |path: PathBuf| {
+            let recorded = Recording::read(&path).expect("capture");
+            written(&combine::shift(&recorded, seconds * 1_000_000_000), folder.path(), &path)
+        };
+        let rail = |rail| [1, 2].map(|node| recorded(TWO_PORTS, &format!("node{node}.rail{rail}")));
+        let profile = profile(&[rail(0).to_vec(), rail(1).map(later).to_vec()].concat());
+        assert_eq!(by_node(&profile, node), truth(TWO_PORTS), "{seconds} s");
+        assert_eq!((profile.jobs.len(), profile.coverage.mpi_incomplete), (1, 0), "{seconds} s");
     }
 }
 

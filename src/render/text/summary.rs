@@ -180,6 +180,11 @@ fn records(lines: &mut SummaryLines, coverage: &Coverage) {
                 "MPI messages captured without the header field of their length (in no MPI column)",
             ),
             (
+                coverage.truncated_starts,
+                "packet that may start an MPI message captured without the header that shows it",
+                "packets that may start MPI messages captured without the header that shows it",
+            ),
+            (
                 coverage.messages_with_gaps,
                 "transport message with missing packets",
                 "transport messages with missing packets",
