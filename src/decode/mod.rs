@@ -315,7 +315,10 @@ fn frame_in_tunnels(
                 *counts.encapsulated.entry(kind).or_default() += 1;
             }
             // A packet of a common shape is whole, and its opcode is known.
-            counts.counts.truncated += u64::from(record.data.len() < brief.location.end());
+            if record.data.len() < brief.location.end() {
+                counts.counts.truncated += 1;
+                counts.counts.longest_truncated_bytes = counts.counts.longest_truncated_bytes.max(record.data.len());
+            }
             counts.counts.unknown_opcode += u64::from(!brief.bth.opcode.is_known());
             count_packet(&brief, record, place, options, &mut counts.counts, packets);
         }

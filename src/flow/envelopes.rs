@@ -1,7 +1,7 @@
 //! Recognizes the MPI library and the envelope in the first packet of each message of a connection.
 
 use super::ledger::Ledger;
-use crate::model::{DatagramSpan, PacketRecord, TruncatedStart, UpperLayerVotes};
+use crate::model::{DatagramSpan, PacketRecord, TruncatedHeader, UpperLayerVotes};
 use ibscope_parsers::ib::{ExtHeaders, Reth, Service};
 use ibscope_parsers::mpi::{
     self, Carrier, Identity, LibraryStack, MatchFields, MpiHeader, MpiMessagePart, Payload, ucx,
@@ -85,7 +85,7 @@ pub(super) enum FirstPacket {
     /// Normally plain data: a missing envelope does not exclude any library.
     Data,
     /// The capture ends before the end of the header that a message of a library would have.
-    Truncated(TruncatedStart),
+    Truncated(TruncatedHeader),
 }
 
 impl Envelopes {
@@ -122,7 +122,7 @@ impl Envelopes {
         let Some(head) = head else {
             if payload.is_truncated() && payload.captured.len() < header_bytes(usual) && upper_layer.is_none() {
                 let is_write = matches!(carrier, Carrier::Write(_));
-                return FirstPacket::Truncated(if is_write { TruncatedStart::Write } else { TruncatedStart::Send });
+                return FirstPacket::Truncated(if is_write { TruncatedHeader::Write } else { TruncatedHeader::Send });
             }
             return if opcode.is_write() { FirstPacket::Data } else { FirstPacket::Unknown(upper_layer) };
         };

@@ -7,7 +7,7 @@ use super::nccl::{self, NcclMessage, NcclOutcome};
 use super::storage::{CommandTime, StorageSend};
 use super::{Depth, Events, MAX_WIREUPS, MessageState, Tracker, connection_messages};
 use crate::model::{
-    MpiMessage, ObservedPorts, PacketRecord, PacketRef, StartEvent, Timing, TruncatedStart, Verb, start_hash,
+    MpiMessage, ObservedPorts, PacketRecord, PacketRef, StartEvent, Timing, TruncatedHeader, Verb, start_hash,
 };
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::ib::Service;
@@ -71,6 +71,9 @@ impl Tracker {
             events.sizes.extend(Verb::of(opcode).map(|verb| (id, verb, bytes)));
             return;
         }
+        if opcode.is_write() && opcode.has_immediate() && !packet.has_extension_headers() {
+            self.note_truncated(id, TruncatedHeader::Immediate);
+        }
         let payload = packet.payload(batch_bytes);
         let begins = opcode.is_first() || opcode.is_only();
         if begins {
@@ -122,6 +125,10 @@ impl Tracker {
             events.sizes.extend(sized(id, &message));
             self.finished(id, packet.pair(), &message, &message.payload, events);
         }
+    }
+
+    fn note_truncated(&mut self, id: u32, header: TruncatedHeader) {
+        self.message_states[id as usize].missing().truncated_headers[header as usize] += 1;
     }
 
     /// True if messages without an envelope matter.
@@ -179,8 +186,8 @@ impl Tracker {
             }
             FirstPacket::Data => None,
             FirstPacket::Truncated(start) => {
-                self.message_states[id as usize].missing().truncated_starts[start as usize] += 1;
-                if start == TruncatedStart::Send {
+                self.note_truncated(id, start);
+                if start == TruncatedHeader::Send {
                     events.starts.push((id, StartEvent::Unknown(None)));
                     self.storage_message(id, packet, (payload, number), None, events);
                 }

@@ -46,6 +46,9 @@ pub struct Coverage {
     pub outside_window: u64,
     /// InfiniBand packets that were not captured in full.
     pub truncated: u64,
+    /// Captured bytes of the longest record of these packets.
+    #[serde(skip)]
+    pub longest_truncated_bytes: usize,
     /// Packets with an opcode that the specification does not define.
     pub unknown_opcode: u64,
     /// Records with an earlier time than the record before.
@@ -80,10 +83,10 @@ pub struct Coverage {
     /// column.
     #[serde(default)]
     pub mpi_truncated: u64,
-    /// First packets that may start a message of the connection's library, and were captured too short to
-    /// show it (snap length).
+    /// Packets that may start or end a message of the connection's library, and were captured too short
+    /// to show it (snap length).
     #[serde(default)]
-    pub truncated_starts: u64,
+    pub truncated_headers: u64,
     /// Transport messages with missing packets: lost by the capture, or sent before or after it.
     #[serde(default)]
     pub messages_with_gaps: u64,
@@ -256,6 +259,7 @@ impl Coverage {
         self.bound_pauses();
         self.outside_window += other.outside_window;
         self.truncated += other.truncated;
+        self.longest_truncated_bytes = self.longest_truncated_bytes.max(other.longest_truncated_bytes);
         self.unknown_opcode += other.unknown_opcode;
         self.time_backwards += other.time_backwards;
         self.without_time += other.without_time;
@@ -269,7 +273,7 @@ impl Coverage {
         self.unclear_copies += other.unclear_copies;
         self.mpi_incomplete += other.mpi_incomplete;
         self.mpi_truncated += other.mpi_truncated;
-        self.truncated_starts += other.truncated_starts;
+        self.truncated_headers += other.truncated_headers;
         self.messages_with_gaps += other.messages_with_gaps;
         self.messages_without_start += other.messages_without_start;
         self.messages_evicted += other.messages_evicted;

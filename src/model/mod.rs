@@ -82,7 +82,7 @@ pub use timestamps::TimestampStats;
 pub use timing::{Interval, ObservedPorts, RequiredDetection, SizeClass, Timing, TimingKey, Verb};
 pub use traffic::{
     ConnectionEnd, Continuity, CtsQueue, DatagramSpan, MAX_HOLE, MissingMessages, MpiConnectionMessage, NcclProcesses,
-    PacketObservation, PacketSums, PsnDigest, PsnSpans, PsnSteps, QueuePair, SameProcess, StartEvent, TruncatedStart,
+    PacketObservation, PacketSums, PsnDigest, PsnSpans, PsnSteps, QueuePair, SameProcess, StartEvent, TruncatedHeader,
     WorkerWireup, clear_favorite,
 };
 pub use trust::{PacketBounds, Trust, TrustVerdict};

@@ -311,9 +311,9 @@ pub struct MissingMessages {
     pub mpi_incomplete: u64,
     /// MPI messages with a captured rank, but without tag or length.
     pub mpi_truncated: u64,
-    /// First packets of messages, by [`TruncatedStart`], that were captured too short to show whether a
-    /// library sent an envelope in them.
-    pub truncated_starts: [u64; 2],
+    /// Packets by [`TruncatedHeader`] that were captured too short to show whether they are part of a
+    /// library's message.
+    pub truncated_headers: [u64; TruncatedHeader::COUNT],
     /// Transport messages with missing packets.
     pub with_gaps: u64,
     /// Transport messages with a missing first packet.
@@ -323,24 +323,37 @@ pub struct MissingMessages {
     pub evicted: u64,
 }
 
-/// Transport operation of a first packet that was captured too short.
+/// Packet that was captured without the header that may show a message of a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TruncatedStart {
-    /// A SEND or datagram.
+pub enum TruncatedHeader {
+    /// First packet of a SEND, or datagram.
     Send,
-    /// An RDMA WRITE, which carries envelopes of some libraries only.
+    /// First packet of an RDMA WRITE, which carries envelopes of some libraries only.
     Write,
+    /// Last packet of an RDMA WRITE, without its immediate data, which end a message of NCCL.
+    Immediate,
+}
+
+impl TruncatedHeader {
+    /// Number of kinds.
+    pub const COUNT: usize = 3;
 }
 
 impl MissingMessages {
-    /// First packets that may start a message of this library, and were captured too short to show it.
+    /// Packets that may belong to a message, and were captured too short to show it or its length.
     #[must_use]
-    pub const fn truncated_starts_of(&self, stack: LibraryStack) -> u64 {
-        let [sends, writes] = self.truncated_starts;
+    pub fn truncated_packets(&self) -> u64 {
+        self.mpi_truncated + self.truncated_headers.iter().sum::<u64>()
+    }
+
+    /// Packets that may start or end a message of this library, and were captured too short to show it.
+    #[must_use]
+    pub const fn truncated_headers_of(&self, stack: LibraryStack) -> u64 {
+        let [sends, writes, immediate] = self.truncated_headers;
         match stack {
             LibraryStack::Ob1 | LibraryStack::Mvapich2 => sends + writes,
             // The data of NCCL's messages have no envelope.
-            LibraryStack::Nccl => 0,
+            LibraryStack::Nccl => immediate,
             LibraryStack::UcxVerbs | LibraryStack::UcxMlx5 | LibraryStack::UcxUd | LibraryStack::Rxm => sends,
         }
     }
@@ -350,7 +363,7 @@ impl AddAssign for MissingMessages {
     fn add_assign(&mut self, other: Self) {
         self.mpi_incomplete += other.mpi_incomplete;
         self.mpi_truncated += other.mpi_truncated;
-        for (own, other) in self.truncated_starts.iter_mut().zip(other.truncated_starts) {
+        for (own, other) in self.truncated_headers.iter_mut().zip(other.truncated_headers) {
             *own += other;
         }
         self.with_gaps += other.with_gaps;

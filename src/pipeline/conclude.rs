@@ -339,7 +339,7 @@ fn count_missing(coverage: &mut Coverage, combined: &CombinedTotals, detection: 
         if let Some(stack) = detection.stack(&connection.key) {
             coverage.mpi_incomplete += missing.mpi_incomplete;
             coverage.mpi_truncated += missing.mpi_truncated;
-            coverage.truncated_starts += missing.truncated_starts_of(stack);
+            coverage.truncated_headers += missing.truncated_headers_of(stack);
         }
     }
 }

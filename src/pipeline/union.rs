@@ -28,6 +28,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// Copies of a packet differ by less than this in time (nanoseconds). The packets of an input with a
+/// shorter snap length are merged this much later, so that the longer copy of a packet comes first.
+const TRUNCATED_DELAY_NS: i64 = 10_000_000;
+
 /// Packets that are merged before the shards count them.
 const ROUND_PACKETS: usize = 1 << 16;
 
@@ -53,7 +57,8 @@ pub(super) fn read(
         if tracked.places.is_empty() {
             continue;
         }
-        let shards = tracked.read(paths, options, (reading, depth), source)?;
+        let delays_ns = delays_ns(reading.streams, &members, readout);
+        let shards = tracked.read(paths, options, (reading, depth), (source, &delays_ns))?;
         if source.is_stopped() {
             return Ok(Vec::new());
         }
@@ -61,6 +66,20 @@ pub(super) fn read(
         unions.push(UnionReadout { members, readout });
     }
     Ok(unions)
+}
+
+/// The delay of each of these inputs: inputs with a shorter snap length than others come later.
+fn delays_ns(streams: &[Vec<usize>], members: &[usize], readout: &Readout) -> BTreeMap<usize, i64> {
+    let snap_bytes = |stream: &Vec<usize>| {
+        let coverages = stream.iter().map(|input| &readout.inputs[*input].coverage);
+        let truncated = coverages.filter(|coverage| coverage.truncated > 0);
+        truncated.map(|coverage| coverage.longest_truncated_bytes).min().unwrap_or(usize::MAX)
+    };
+    let streams = streams.iter().filter(|stream| members.contains(&stream[0]));
+    let inputs: Vec<(usize, usize)> = streams.map(|stream| (stream[0], snap_bytes(stream))).collect();
+    let lengths: BTreeSet<usize> = inputs.iter().map(|(_, bytes)| *bytes).collect();
+    let longer = |bytes: usize| lengths.range(bytes..).count() as i64 - 1;
+    inputs.into_iter().map(|(input, bytes)| (input, longer(bytes) * TRUNCATED_DELAY_NS)).collect()
 }
 
 /// The pairs of ports that use NCCL and whose connections are distributed over these inputs. The
@@ -140,13 +159,15 @@ impl<'a> TrackedPairs<'a> {
         paths: &[PathBuf],
         options: &AnalysisOptions,
         (reading, depth): (&Reading<'_>, Depth),
-        source: &SourceOptions,
+        (source, delays_ns): (&SourceOptions, &BTreeMap<usize, i64>),
     ) -> Result<Vec<ShardReadout>, PipelineError> {
         let source = SourceOptions { bytes_read: Arc::default(), ..align::without_digests(source) };
         let mut streams: Vec<StreamQueue<'_>> = Vec::new();
         for stream in reading.streams.iter().filter(|stream| self.members.contains(&stream[0])) {
             let own: Vec<PathBuf> = stream.iter().map(|input| paths[*input].clone()).collect();
-            streams.push(StreamQueue::new(stream, input::open(&own, &source)?, reading));
+            let mut queue = StreamQueue::new(stream, input::open(&own, &source)?, reading);
+            queue.apart_ns -= delays_ns.get(&stream[0]).copied().unwrap_or_default();
+            streams.push(queue);
         }
         let mut shards: Vec<UnionShard> = self.keys.iter().map(|keys| UnionShard::new(options, depth, keys)).collect();
         let mut bounds = MemoryBounds::new(options);

@@ -84,7 +84,7 @@ impl ConnectionView<'_> {
         }
         let missing = self.own.missing.as_deref().zip(detection.stack(key));
         let open = missing.map_or(0, |(missing, _)| missing.mpi_incomplete + missing.mpi_truncated);
-        let may_hide_messages = missing.is_some_and(|(missing, stack)| missing.truncated_starts_of(stack) > 0);
+        let may_hide_messages = missing.is_some_and(|(missing, stack)| missing.truncated_headers_of(stack) > 0);
         let continuity = &self.own.continuity;
         let (state, missing_packets, missing_messages) = match Opcode(key.service << 5).service() {
             // A datagram is never retransmitted under the same number.

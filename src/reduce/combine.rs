@@ -148,6 +148,7 @@ impl Combiner {
                     input: index,
                     input_times_ns: self.times_ns[index],
                     packets: one.totals.traffic.packets,
+                    truncated_packets: one.totals.missing.as_ref().map_or(0, |missing| missing.truncated_packets()),
                     observed_twice: points.is_two(),
                     first_time_ns: one.totals.times_ns.0,
                     is_union: !self.members[index].is_empty(),

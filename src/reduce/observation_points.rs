@@ -6,8 +6,9 @@
 //! Inputs that overlap in time observed the same packets at different places (the sender's and the
 //! receiver's port, two sinks), so only one of them may count. Inputs that follow each other (a
 //! rotated capture) observed different packets, so all of them count. Of all sets of inputs that do
-//! not overlap, the one with the most packets counts; on a tie the one that observed both ports,
-//! then the one that observed the connection first (the sender's port), then the one given first.
+//! not overlap, the one with the most packets counts; on a tie the one with the fewest packets whose
+//! headers are truncated, then the one that observed both ports, then the one that observed the
+//! connection first (the sender's port), then the one given first.
 
 use std::cmp::Reverse;
 
@@ -20,6 +21,8 @@ pub(super) struct ObservationPoint {
     pub(super) input_times_ns: (i64, i64),
     /// Transmissions of the connection in this input.
     pub(super) packets: u64,
+    /// Packets that may belong to a message, and were captured too short to show it.
+    pub(super) truncated_packets: u64,
     /// True if the input holds both mirror copies of each packet.
     pub(super) observed_twice: bool,
     /// Time of the connection's first packet in this input.
@@ -32,6 +35,7 @@ pub(super) struct ObservationPoint {
 #[derive(Clone, Debug)]
 struct PointSet {
     packets: u64,
+    truncated_packets: u64,
     /// Of `packets`, those observed twice.
     observed_twice_packets: u64,
     first_time_ns: i64,
@@ -44,6 +48,7 @@ impl PointSet {
         inputs.push(point.input);
         Self {
             packets: self.packets + point.packets,
+            truncated_packets: self.truncated_packets + point.truncated_packets,
             observed_twice_packets: self.observed_twice_packets + if point.observed_twice { point.packets } else { 0 },
             first_time_ns: self.first_time_ns.min(point.first_time_ns),
             inputs,
@@ -51,7 +56,8 @@ impl PointSet {
     }
 
     fn preference(&self) -> impl Ord + use<> {
-        (self.packets, self.observed_twice_packets, Reverse(self.first_time_ns), Reverse(self.inputs.clone()))
+        let Self { packets, truncated_packets, observed_twice_packets, first_time_ns, ref inputs } = *self;
+        (packets, Reverse(truncated_packets), observed_twice_packets, Reverse(first_time_ns), Reverse(inputs.clone()))
     }
 }
 
@@ -59,8 +65,13 @@ impl PointSet {
 pub(super) fn choose(mut points: Vec<ObservationPoint>) -> Vec<usize> {
     points.sort_by_key(|point| (point.input_times_ns.1, point.input_times_ns.0, point.input));
     // best[n]: the best set among the first n points.
-    let mut best =
-        vec![PointSet { packets: 0, observed_twice_packets: 0, first_time_ns: i64::MAX, inputs: Vec::new() }];
+    let mut best = vec![PointSet {
+        packets: 0,
+        truncated_packets: 0,
+        observed_twice_packets: 0,
+        first_time_ns: i64::MAX,
+        inputs: Vec::new(),
+    }];
     for (index, point) in points.iter().enumerate() {
         let before = points[..index].partition_point(|other| other.input_times_ns.1 <= point.input_times_ns.0);
         let with = best[before].with(point);
@@ -98,6 +109,7 @@ mod tests {
             input,
             input_times_ns: times,
             packets,
+            truncated_packets: 0,
             observed_twice: false,
             first_time_ns,
             is_union: false,
@@ -121,6 +133,13 @@ mod tests {
         let sink = ObservationPoint { observed_twice: true, ..point(1, (0, 100), 10, 12) };
         assert_eq!(choose(vec![point(0, (0, 100), 10, 11), sink]), [1]);
         assert_eq!(choose(vec![point(0, (0, 100), 11, 11), sink]), [0]);
+    }
+
+    #[test]
+    fn on_a_tie_the_input_with_whole_headers_counts() {
+        let truncated = ObservationPoint { truncated_packets: 3, ..point(0, (0, 100), 10, 10) };
+        assert_eq!(choose(vec![truncated, point(1, (0, 100), 10, 11)]), [1]);
+        assert_eq!(choose(vec![truncated, point(1, (0, 100), 9, 11)]), [0]);
     }
 
     #[test]

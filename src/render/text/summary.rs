@@ -180,9 +180,9 @@ fn records(lines: &mut SummaryLines, coverage: &Coverage) {
                 "MPI messages captured without the header field of their length (in no MPI column)",
             ),
             (
-                coverage.truncated_starts,
-                "packet that may start an MPI message captured without the header that shows it",
-                "packets that may start MPI messages captured without the header that shows it",
+                coverage.truncated_headers,
+                "packet captured without the header that may show a message",
+                "packets captured without the header that may show a message",
             ),
             (
                 coverage.messages_with_gaps,
