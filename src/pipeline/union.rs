@@ -165,9 +165,7 @@ impl<'a> TrackedPairs<'a> {
         let mut streams: Vec<StreamQueue<'_>> = Vec::new();
         for stream in reading.streams.iter().filter(|stream| self.members.contains(&stream[0])) {
             let own: Vec<PathBuf> = stream.iter().map(|input| paths[*input].clone()).collect();
-            let mut queue = StreamQueue::new(stream, input::open(&own, &source)?, reading);
-            queue.apart_ns -= delays_ns.get(&stream[0]).copied().unwrap_or_default();
-            streams.push(queue);
+            streams.push(StreamQueue::new(stream, input::open(&own, &source)?, reading, delays_ns[&stream[0]]));
         }
         let mut shards: Vec<UnionShard> = self.keys.iter().map(|keys| UnionShard::new(options, depth, keys)).collect();
         let mut bounds = MemoryBounds::new(options);
@@ -205,8 +203,9 @@ struct StreamQueue<'a> {
     feed: Option<(Feed, DecodeOptions)>,
     reading: &'a Reading<'a>,
     overlaps: Vec<FileOverlap>,
-    /// Is subtracted from the times, which another input has otherwise.
-    apart_ns: i64,
+    /// Is subtracted from the times for the merged order: the distance from another input with the same
+    /// packets at other times, less the delay of a shorter snap length.
+    earlier_ns: i64,
     /// Largest time so far, nanoseconds since the epoch: a record that is out of order keeps its
     /// place in the file.
     time_ns: i64,
@@ -220,7 +219,7 @@ struct QueuedBatch {
 }
 
 impl<'a> StreamQueue<'a> {
-    fn new(stream: &'a [usize], captures: Vec<Capture>, reading: &'a Reading<'a>) -> Self {
+    fn new(stream: &'a [usize], captures: Vec<Capture>, reading: &'a Reading<'a>, delay_ns: i64) -> Self {
         Self {
             input: stream[0],
             stream,
@@ -229,7 +228,7 @@ impl<'a> StreamQueue<'a> {
             feed: None,
             reading,
             overlaps: (0..SHARDS).map(|_| FileOverlap::default()).collect(),
-            apart_ns: reading.apart_ns(stream[0]),
+            earlier_ns: reading.apart_ns(stream[0]).saturating_sub(delay_ns),
             time_ns: i64::MIN,
             batches: VecDeque::new(),
         }
@@ -302,7 +301,7 @@ impl<'a> StreamQueue<'a> {
                 continue;
             }
             if packet.time_ns != PacketRecord::NO_TIME {
-                self.time_ns = self.time_ns.max(packet.time_ns.saturating_sub(self.apart_ns));
+                self.time_ns = self.time_ns.max(packet.time_ns.saturating_sub(self.earlier_ns));
             }
             waiting.push_back((index as u32, self.time_ns));
         }

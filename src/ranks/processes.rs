@@ -296,10 +296,11 @@ pub(super) fn named_processes(
     for pair in &evidence.nccl.same {
         // A later process may map its memory at the addresses of a process that has ended, and a
         // UCX process may reuse its queue pair number.
-        let times = in_use.get(&pair.a).zip(in_use.get(&pair.b)).filter(|_| !pair.shares_ring);
+        let times = in_use.get(&pair.a).zip(in_use.get(&pair.b));
         let ends = [processes.end(pair.a), processes.end(pair.b)];
         let is_named = ends.iter().any(|end| processes.named[*end as usize]);
-        if !is_named && times.is_none_or(|(a, b)| a.0 <= b.1 && b.0 <= a.1) {
+        let are_concurrent = pair.shares_ring || times.is_none_or(|(a, b)| a.0 <= b.1 && b.0 <= a.1);
+        if !is_named && are_concurrent {
             processes.join(&ends);
         }
     }
