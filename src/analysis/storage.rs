@@ -136,7 +136,8 @@ pub fn storage(profile: &Profile) -> Option<Storage> {
     // A queue with commands of its set-up only has no I/O to measure.
     let has_counted: BTreeSet<u32> =
         rows.iter().filter(|row| row.kind.is_counted()).map(|row| row.connection).collect();
-    for LatencyRow { connection, timing, histogram } in &profile.latencies {
+    let latencies = (!has_counted.is_empty()).then_some(&profile.latencies);
+    for LatencyRow { connection, timing, histogram } in latencies.into_iter().flatten() {
         if timing.interval != Interval::StorageCommand || !has_counted.contains(&connection) {
             continue;
         }

@@ -11,9 +11,11 @@ use crate::pipeline::{self, AnalysisMeasures};
 use crate::render::text;
 use crate::scratch::signals::{self, StopSignal};
 use clap::Args;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread;
 
 /// Examples in the long help.
 const EXAMPLES: &str = "Examples:
@@ -108,11 +110,8 @@ pub(super) fn run_until(args: &AnalyzeArgs, stop: Option<&StopSignal>) -> anyhow
     let known = ManifestFile::read(args.reading.manifest.as_deref())?;
     known.iter().for_each(|manifest| manifest.note_missing_packets(&mut profile));
     let is_cut = profile.inputs.iter().any(|input| input.interrupted);
-    if let Some(writer) = writer {
-        writer.finish(&profile)?;
-    }
     let style = output::style(args.color);
-    let summary = match args.share {
+    let summary = || match args.share {
         // The profile has no tables.
         Some(share) => format!(
             "share {share}: {} read; `ibscope merge` makes the profile from all shares\n",
@@ -121,6 +120,15 @@ pub(super) fn run_until(args: &AnalyzeArgs, stop: Option<&StopSignal>) -> anyhow
         // A part of a capture shows neither all ports nor all packets.
         None if args.partial => text::summary(&profile, &style),
         None => summary_with_findings(&profile, &style, &args.inputs),
+    };
+    let summary = match writer {
+        // Either takes seconds if there are many connections.
+        Some(writer) => thread::scope(|scope| {
+            let summary = scope.spawn(summary);
+            writer.finish(&profile)?;
+            anyhow::Ok(summary.join().unwrap_or_else(|panic| resume_unwind(panic)))
+        })?,
+        None => summary(),
     };
     output::results(|out| out.write_all(summary.as_bytes()))?;
     if let Some(place) = &args.output {

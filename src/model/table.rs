@@ -69,6 +69,10 @@ trait Getter<R> {
 
     /// The values of many rows: one dynamic call for all of them.
     fn values<'r>(&self, rows: &'r [R]) -> Vec<ColumnValue<'r>>;
+
+    /// The unsigned numbers of many rows; `None` for other values. Most columns hold such numbers, and
+    /// this makes no [`ColumnValue`] of each.
+    fn unsigned(&self, rows: &[R]) -> Vec<Option<u64>>;
 }
 
 impl<R, F: for<'r> Fn(&'r R) -> ColumnValue<'r>> Getter<R> for F {
@@ -78,6 +82,10 @@ impl<R, F: for<'r> Fn(&'r R) -> ColumnValue<'r>> Getter<R> for F {
 
     fn values<'r>(&self, rows: &'r [R]) -> Vec<ColumnValue<'r>> {
         rows.iter().map(self).collect()
+    }
+
+    fn unsigned(&self, rows: &[R]) -> Vec<Option<u64>> {
+        rows.iter().map(|row| if let ColumnValue::Unsigned(number) = self(row) { Some(number) } else { None }).collect()
     }
 }
 
@@ -257,5 +265,10 @@ impl<R> Column<R> {
     /// Computes the values of the column for `rows`.
     pub(crate) fn values<'r>(&self, rows: &'r [R]) -> Vec<ColumnValue<'r>> {
         self.getter.values(rows)
+    }
+
+    /// Computes the unsigned numbers of the column for `rows`; `None` for other values.
+    pub(crate) fn unsigned(&self, rows: &[R]) -> Vec<Option<u64>> {
+        self.getter.unsigned(rows)
     }
 }

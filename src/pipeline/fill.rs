@@ -42,7 +42,8 @@ pub(super) fn fill(
     (profile.streams, profile.storage) = (Some(Vec::new()), Some(Vec::new()));
     let Profile { bin_ns, sender_bin_ns, latency_bin_ns, .. } = *profile;
     let fill_block = |block: Vec<(usize, Box<ConnectionTotals>)>| {
-        let mut part = Profile { bin_ns, sender_bin_ns, latency_bin_ns, ..Profile::default() };
+        let connections = Vec::with_capacity(block.len());
+        let mut part = Profile { connections, bin_ns, sender_bin_ns, latency_bin_ns, ..Profile::default() };
         block.into_iter().for_each(|(index, own)| add(&mut part, (index, *own), identified, paired, &plan));
         series::join(&mut part.senders);
         part

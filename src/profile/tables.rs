@@ -63,27 +63,26 @@ pub(super) fn frame<R>(table: &Table<R>, rows: &[R]) -> TableResult {
 /// A value of another type than the column's becomes null. No column produces such a value: the
 /// column's type follows from the return type of its function.
 fn series<R>(column: &TableColumn<R>, rows: &[R]) -> Series {
-    let values = column.values(rows);
-    let unsigned = |value| if let ColumnValue::Unsigned(number) = value { Some(number) } else { None };
-    let signed = |value| if let ColumnValue::Signed(number) = value { Some(number) } else { None };
     let name = column.description.name.into();
-    let values = values.into_iter();
+    let unsigned = || column.unsigned(rows).into_iter();
+    let values = || column.values(rows).into_iter();
+    let signed = |value| if let ColumnValue::Signed(number) = value { Some(number) } else { None };
     match column.description.column_type {
-        ColumnType::U32 => numbers::<UInt32Type>(name, values.map(|value| unsigned(value).map(|number| number as u32))),
-        ColumnType::U64 => numbers::<UInt64Type>(name, values.map(unsigned)),
-        ColumnType::I32 => numbers::<Int32Type>(name, values.map(|value| signed(value).map(|number| number as i32))),
-        ColumnType::I64 => numbers::<Int64Type>(name, values.map(signed)),
+        ColumnType::U32 => numbers::<UInt32Type>(name, unsigned().map(|value| value.map(|number| number as u32))),
+        ColumnType::U64 => numbers::<UInt64Type>(name, unsigned()),
+        ColumnType::I32 => numbers::<Int32Type>(name, values().map(|value| signed(value).map(|number| number as i32))),
+        ColumnType::I64 => numbers::<Int64Type>(name, values().map(signed)),
         ColumnType::F64 => {
             let real = |value| if let ColumnValue::Real(number) = value { Some(number) } else { None };
-            numbers::<Float64Type>(name, values.map(real))
+            numbers::<Float64Type>(name, values().map(real))
         }
         ColumnType::Bool => {
             let flag = |value| if let ColumnValue::Flag(flag) = value { Some(flag) } else { None };
-            Series::new(name, values.map(flag).collect::<Vec<_>>())
+            Series::new(name, values().map(flag).collect::<Vec<_>>())
         }
         ColumnType::Text | ColumnType::List | ColumnType::Label => {
             let text = |value| if let ColumnValue::Text(text) = value { Some(text) } else { None };
-            Series::new(name, values.map(text).collect::<Vec<_>>())
+            Series::new(name, values().map(text).collect::<Vec<_>>())
         }
     }
 }

@@ -17,7 +17,7 @@ use super::tag_layout;
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{Continuity, HashMap, QueuePair, TrafficKind};
 use ibscope_parsers::{Endpoint, Psn};
-use std::cell::OnceCell;
+use std::sync::OnceLock;
 
 /// Time before the end of the captures, in nanoseconds, in which requests may still wait for a
 /// response: several round trips through a congested fabric.
@@ -40,7 +40,7 @@ pub(super) struct PairNumbers<'a> {
     /// True if no connection misses a request.
     is_gapless: bool,
     /// Counted only if the numbers of two queue pairs are open.
-    port_pairs: OnceCell<PortPairs>,
+    port_pairs: OnceLock<PortPairs>,
 }
 
 /// The connections between ports.
@@ -104,8 +104,9 @@ impl<'a> PairNumbers<'a> {
             is_window,
             last_time_ns: i64::MIN,
             is_gapless: true,
-            port_pairs: OnceCell::new(),
+            port_pairs: OnceLock::new(),
         };
+        numbers.indices.reserve(connections.len());
         for (index, own) in (0..).zip(connections).filter(|(_, own)| is_connected(own)) {
             numbers.indices.insert((tag_layout::receiver(&own.key), own.key.src), index);
             numbers.last_time_ns = numbers.last_time_ns.max(own.times_ns.1);

@@ -20,8 +20,9 @@ use super::partners::{PairEvidence, QueuePairPartners};
 use super::{IdentityEvidence, aliases, tag_layout};
 use crate::model::profile::CmRow;
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{HashMap, MpiConnectionMessage, QueuePair, TrafficKind, VecMap, WorkerWireup};
+use crate::model::{MpiConnectionMessage, QueuePair, TrafficKind, VecMap, WorkerWireup};
 use ibscope_parsers::{Endpoint, Qpn};
+use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Finds the pairs of all connected queue pairs.
@@ -38,10 +39,10 @@ pub fn pair(evidence: &IdentityEvidence<'_>) -> QueuePairPartners {
     let mut pairs = stated.pairs;
     let is_favorite: fn(u64, u64) -> bool = if is_lossy(connections) { beyond_chance } else { twice_as_many };
     let numbers = PairNumbers::new(connections, evidence.is_window);
-    by_votes(&mut pairs, connections, (is_favorite, &numbers), PairEvidence::Echo, |connection| &connection.echoes);
-    by_votes(&mut pairs, connections, (is_favorite, &numbers), PairEvidence::Responses, |connection| {
-        &connection.partners
-    });
+    let echoes = votes(connections, |connection| &connection.echoes);
+    by_votes(&mut pairs, echoes, (is_favorite, &numbers), PairEvidence::Echo);
+    let responses = votes(connections, |connection| &connection.partners);
+    by_votes(&mut pairs, responses, (is_favorite, &numbers), PairEvidence::Responses);
     if !is_lossy(connections) {
         by_only_connection(&mut pairs, connections, &numbers);
     }
@@ -52,7 +53,7 @@ pub fn pair(evidence: &IdentityEvidence<'_>) -> QueuePairPartners {
 fn senders(connections: &[Box<ConnectionTotals>]) -> Vec<(QueuePair, Endpoint)> {
     let mut senders: Vec<(QueuePair, Endpoint)> =
         connections.iter().map(|own| (tag_layout::receiver(&own.key), own.key.src)).collect();
-    senders.sort_unstable();
+    senders.par_sort_unstable();
     senders
 }
 
@@ -211,61 +212,83 @@ fn by_only_connection(pairs: &mut QueuePairPartners, connections: &[Box<Connecti
     }
 }
 
-/// The candidate with clearly the most votes.
-fn favorite(candidates: &VecMap<QueuePair, u64>, is_favorite: fn(u64, u64) -> bool) -> Option<QueuePair> {
-    let (best, most) = candidates.iter().max_by_key(|(end, count)| (**count, std::cmp::Reverse(**end)))?;
-    let next = candidates.iter().filter(|(end, _)| *end != best).map(|(_, count)| *count).max().unwrap_or(0);
-    is_favorite(*most, next).then_some(*best)
+/// Votes of the responses for a pair of queue pairs.
+struct Vote {
+    end: QueuePair,
+    candidate: QueuePair,
+    count: u64,
+    /// Responses come before the requests of the candidate, which no other votes make up for.
+    is_refuted: bool,
 }
 
-fn by_votes(
-    pairs: &mut QueuePairPartners,
-    connections: &[Box<ConnectionTotals>],
-    (is_favorite, numbers): (fn(u64, u64) -> bool, &PairNumbers<'_>),
-    evidence: PairEvidence,
-    cast: impl Fn(&ConnectionTotals) -> &VecMap<Qpn, u64>,
-) {
-    // There may be as many as connections. Hash maps are safe here: no result depends on their
-    // order.
-    let mut votes: HashMap<QueuePair, VecMap<QueuePair, u64>> = HashMap::default();
-    // Votes of the other direction cannot make up for responses that come before their requests.
-    let mut refuted: Vec<(QueuePair, QueuePair)> = Vec::new();
+impl Vote {
+    const fn ends(&self) -> (QueuePair, QueuePair) {
+        (self.end, self.candidate)
+    }
+}
+
+/// The votes of all connections, sorted: each pair of queue pairs in both orders, once.
+fn votes(connections: &[Box<ConnectionTotals>], cast: impl Fn(&ConnectionTotals) -> &VecMap<Qpn, u64>) -> Vec<Vote> {
+    let mut votes: Vec<Vote> = Vec::new();
     for connection in connections {
         let key = &connection.key;
         let receiver = QueuePair { endpoint: key.dst, qpn: key.dest_qp };
         for (&qpn, &count) in cast(connection).iter() {
             let sender = QueuePair { endpoint: key.src, qpn };
-            if count == 0 {
-                refuted.push((receiver, sender));
-            }
-            *votes.entry(receiver).or_default().or_default(sender) += count;
-            *votes.entry(sender).or_default().or_default(receiver) += count;
+            let both = [(receiver, sender), (sender, receiver)];
+            votes.extend(both.map(|(end, candidate)| Vote { end, candidate, count, is_refuted: count == 0 }));
         }
     }
-    for (receiver, sender) in refuted {
-        for (own, other) in [(receiver, sender), (sender, receiver)] {
-            votes.entry(own).or_default().retain(|candidate| *candidate != other);
+    votes.par_sort_unstable_by_key(Vote::ends);
+    votes.dedup_by(|vote, kept| {
+        let is_same = vote.ends() == kept.ends();
+        if is_same {
+            kept.count += vote.count;
+            kept.is_refuted |= vote.is_refuted;
         }
-    }
+        is_same
+    });
+    votes.retain(|vote| !vote.is_refuted);
+    votes
+}
+
+/// The candidate with clearly the most votes of one queue pair.
+fn favorite(votes: &[Vote], is_favorite: fn(u64, u64) -> bool) -> Option<QueuePair> {
+    let best = votes.iter().max_by_key(|vote| (vote.count, std::cmp::Reverse(vote.candidate)))?;
+    let others = votes.iter().filter(|vote| vote.candidate != best.candidate);
+    let next = others.map(|vote| vote.count).max().unwrap_or(0);
+    is_favorite(best.count, next).then_some(best.candidate)
+}
+
+fn by_votes(
+    pairs: &mut QueuePairPartners,
+    mut votes: Vec<Vote>,
+    (is_favorite, numbers): (fn(u64, u64) -> bool, &PairNumbers<'_>),
+    evidence: PairEvidence,
+) {
     let mut rejected: BTreeSet<QueuePair> = BTreeSet::new();
     loop {
         let is_open = |end: &QueuePair| !pairs.partners.contains_key(end) && !rejected.contains(end);
-        votes.retain(|end, _| is_open(end));
-        for candidates in votes.values_mut() {
-            candidates.retain(is_open);
-        }
-        let favorites: HashMap<QueuePair, QueuePair> =
-            votes.iter().filter_map(|(end, candidates)| Some((*end, favorite(candidates, is_favorite)?))).collect();
-        let mutual: Vec<(QueuePair, QueuePair)> = favorites
-            .iter()
-            .filter(|(end, other)| end < other && favorites.get(other) == Some(end))
-            .map(|(end, other)| (*end, *other))
+        votes.retain(|vote| is_open(&vote.end) && is_open(&vote.candidate));
+        // There may be as many as connections, so all threads take part.
+        let by_end: Vec<&[Vote]> = votes.chunk_by(|a, b| a.end == b.end).collect();
+        let favorites: Vec<(QueuePair, QueuePair)> =
+            by_end.par_iter().filter_map(|own| Some((own[0].end, favorite(own, is_favorite)?))).collect();
+        let favorite_of = |end: &QueuePair| {
+            let at = favorites.binary_search_by_key(end, |(end, _)| *end).ok()?;
+            Some(favorites[at].1)
+        };
+        let mutual: Vec<(QueuePair, QueuePair, bool)> = favorites
+            .par_iter()
+            .filter(|(end, other)| end < other && favorite_of(other) == Some(*end))
+            .map(|&(end, other)| (end, other, numbers.admit(end, other)))
             .collect();
         if mutual.is_empty() {
             return;
         }
-        for (end, other) in mutual {
-            if numbers.admit(end, other) {
+        pairs.reserve(mutual.len());
+        for (end, other, is_admitted) in mutual {
+            if is_admitted {
                 pairs.pair(end, other, evidence);
             } else {
                 rejected.extend([end, other]);

@@ -47,6 +47,11 @@ impl QueuePairPartners {
         self.partners.get(&end).copied()
     }
 
+    /// Makes room for so many more pairs.
+    pub(super) fn reserve(&mut self, pairs: usize) {
+        self.partners.reserve(2 * pairs);
+    }
+
     pub(super) fn pair(&mut self, a: QueuePair, b: QueuePair, evidence: PairEvidence) {
         if !self.partners.contains_key(&a) && !self.partners.contains_key(&b) {
             self.partners.insert(a, (b, evidence));

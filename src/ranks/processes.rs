@@ -15,6 +15,7 @@ use crate::model::{HashMap, QueuePair, TrafficKind, WorkerWireup};
 use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::mpi::nccl::Release;
 use ibscope_parsers::{Endpoint, Psn};
+use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Number of an end of a connection: a queue pair, or the unknown sender of one connection.
@@ -191,7 +192,7 @@ fn reconnected_queue_pairs(connections: &[Box<ConnectionTotals>]) -> BTreeSet<Qu
     let with_requests = connections.iter().map(|own| &**own).filter(|own| own.continuity.request_packets > 0);
     let mut all: Vec<&ConnectionTotals> = with_requests.filter(is_reliable).collect();
     let receiver = |own: &ConnectionTotals| tag_layout::receiver(&own.key);
-    all.sort_unstable_by_key(|own| (receiver(own), own.times_ns, own.key.src));
+    all.par_sort_unstable_by_key(|own| (receiver(own), own.times_ns, own.key.src));
     let begins_anew = |pair: &[&ConnectionTotals]| {
         let (last, first) = (pair[0].continuity.last_request, pair[1].continuity.first_psn);
         let is_behind = |(last, first)| Psn::new(first).since(Psn::new(last)) <= 0;
