@@ -289,7 +289,7 @@ fn room(inputs: usize) -> usize {
 /// length. Not of the length in an RETH, which truncated packets may miss.
 #[must_use]
 pub fn hash(packet: PacketRef<'_>) -> u64 {
-    let extension = if packet.opcode().has_reth() { 0 } else { packet.extension };
+    let extension = packet.extension().filter(|_| !packet.opcode().has_reth()).unwrap_or_default();
     let words = [
         packet.key.src.hash64(),
         packet.key.dst.hash64(),

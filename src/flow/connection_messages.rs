@@ -15,7 +15,7 @@ pub(super) fn wireup(stack: LibraryStack, packet: PacketRef<'_>, payload: &[u8])
     let (message, datagram_qp) = match stack {
         LibraryStack::UcxVerbs => (ucx_wireup::wireup(payload, 0)?, None),
         LibraryStack::UcxMlx5 => (ucx_wireup::wireup(payload, 1)?, None),
-        LibraryStack::UcxUd => (ucx_wireup::wireup_datagram(payload)?, Some(Qpn::new(packet.extension))),
+        LibraryStack::UcxUd => (ucx_wireup::wireup_datagram(payload)?, Some(Qpn::new(packet.extension()?))),
         LibraryStack::Ob1 | LibraryStack::Rxm | LibraryStack::Mvapich2 | LibraryStack::Nccl => return None,
     };
     Some(WorkerWireup {
@@ -54,7 +54,7 @@ pub(super) fn connection_message(
         | LibraryStack::Rxm
         | LibraryStack::Nccl => return None,
     };
-    let from = QueuePair { endpoint: packet.key.src, qpn: Qpn::new(packet.extension) };
+    let from = QueuePair { endpoint: packet.key.src, qpn: Qpn::new(packet.extension()?) };
     let to = QueuePair { endpoint: packet.key.dst, qpn: packet.key.dest_qp };
     Some(MpiConnectionMessage { stack, from, to, number, world_rank, job, queue_pairs })
 }

@@ -94,7 +94,7 @@ impl Envelopes {
         let opcode = packet.opcode();
         let is_datagram = opcode.service() == Service::Ud;
         let q_key = if is_datagram { q_key(packet, batch_bytes) } else { None };
-        let Some(carrier) = Carrier::from_opcode(opcode, q_key, packet.extension) else {
+        let Some(carrier) = Carrier::from_opcode(opcode, q_key, packet.extension().unwrap_or_default()) else {
             return if is_datagram { FirstPacket::Unknown(None) } else { FirstPacket::Data };
         };
         let usual = self.usual_stack.map(|(stack, _)| stack);

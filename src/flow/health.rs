@@ -341,7 +341,9 @@ impl HealthTracker {
     /// Takes the AETH of an ACK or response.
     #[inline]
     pub(super) fn check_msn(&mut self, packet: &PacketRecord, occurrence: u32) {
-        if packet.has_extension_headers() && self.msns.takes_wrong(packet.psn().value(), packet.extension, occurrence) {
+        let is_wrong =
+            packet.extension().is_some_and(|aeth| self.msns.takes_wrong(packet.psn().value(), aeth, occurrence));
+        if is_wrong {
             self.observed().wrong_msns += 1;
         }
     }
@@ -364,13 +366,11 @@ impl HealthTracker {
 
     /// Takes an ACK or NAK with this AETH.
     #[inline]
-    pub(super) fn acknowledge(&mut self, number: i64, occurrence: u32, aeth: u32) {
-        let is_nak = aeth >> 29 != 0;
-        if occurrence == 1 && !is_nak {
-            self.acks.add(number as u32 & 0xFF_FFFF);
-        }
-        if is_nak {
-            self.nak(Aeth::from_word(aeth));
+    pub(super) fn acknowledge(&mut self, number: i64, occurrence: u32, packet: &PacketRecord) {
+        match packet.nak() {
+            Some(aeth) => self.nak(Aeth::from_word(aeth)),
+            None if occurrence == 1 => self.acks.add(number as u32 & 0xFF_FFFF),
+            None => {}
         }
     }
 

@@ -462,22 +462,22 @@ impl MessageTracker {
         }
     }
 
-    /// Takes a READ request by the receiver of the data, from `address` on. `likely` gives the
-    /// connection whose requests a connection responds to.
+    /// Takes a READ request by the receiver of the data: of `bytes` from `address` on. `likely` gives
+    /// the connection whose requests a connection responds to.
     pub(super) fn read(
         &mut self,
         connection: u32,
         packet: PacketRef<'_>,
-        address: u64,
+        (address, bytes): (u64, u64),
         likely: impl Fn(u32) -> Option<u32>,
     ) {
         let pair = (packet.key.dst, packet.key.src);
-        let message = self.read_of(pair, connection, address, u64::from(packet.extension), likely);
+        let message = self.read_of(pair, connection, address, bytes, likely);
         if message.is_none() && !self.with_transport {
             return;
         }
         let mut seen = raw(connection, &Transport::new(packet.record, None, None));
-        (seen.transfer_verb, seen.complete, seen.length_bytes) = (Verb::Read, false, Some(u64::from(packet.extension)));
+        (seen.transfer_verb, seen.complete, seen.length_bytes) = (Verb::Read, false, Some(bytes));
         if message.is_some() {
             // The request goes against the direction of the message, so its packet does not count
             // for it.
@@ -648,7 +648,8 @@ mod tests {
     fn read(messages: &mut MessageTracker, connection: u32, psn: u32, address: u64) {
         let key = key(pair().1, pair().0);
         let record = record(READ_REQUEST, psn, (PIECE_BYTES as u32, 0));
-        messages.read(connection, PacketRef { key: &key, record: &record }, address, |own| Some(own + 1000));
+        messages
+            .read(connection, PacketRef { key: &key, record: &record }, (address, PIECE_BYTES), |own| Some(own + 1000));
     }
 
     fn respond(messages: &mut MessageTracker, psn: u32, likely: u32) {

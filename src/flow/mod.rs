@@ -208,10 +208,8 @@ impl Connection {
     /// latest number counts.
     #[inline]
     const fn acknowledged(&mut self, packet: &PacketRecord) {
-        if !packet.has_extension_headers() {
-            return;
-        }
-        let msn = packet.extension & MSN_MASK;
+        let Some(aeth) = packet.extension() else { return };
+        let msn = aeth & MSN_MASK;
         if self.last_msn == NO_MSN || (msn.wrapping_sub(self.last_msn) & MSN_MASK) < (MSN_MASK >> 1) {
             self.last_msn = msn;
         }
@@ -229,9 +227,8 @@ impl Connection {
 
     /// Notes whether the last acknowledge packet is a NAK.
     #[inline]
-    fn note_nak_at_end(&mut self, entry: LedgerEntry, aeth: u32) {
+    fn note_nak_at_end(&mut self, entry: LedgerEntry, is_nak: bool) {
         if self.ledgers[PacketRole::Acknowledge as usize].high() == Some(entry.number) {
-            let is_nak = aeth >> 29 != 0;
             self.ends_with_nak = is_nak && (entry.occurrence == 1 || self.ends_with_nak);
         }
     }
@@ -461,7 +458,7 @@ impl Tracker {
                     }
                 }
                 PacketRole::Acknowledge => {
-                    connection.note_nak_at_end(entry, packet.extension);
+                    connection.note_nak_at_end(entry, packet.nak().is_some());
                     if entry.occurrence == 1 {
                         connection.acknowledged(packet.record);
                     }
@@ -747,14 +744,11 @@ impl Tracker {
                     health.asking_requests = health.asking_requests.wrapping_add(1);
                 }
                 if asks {
-                    let responses = if !opcode.is_read_request() {
-                        ResponseCount::Known
-                    } else if !packet.has_extension_headers() {
-                        ResponseCount::Unknown
-                    } else if self.mtu_bytes.contains_key(&packet.key.port_pair()) {
-                        ResponseCount::Known
-                    } else {
-                        ResponseCount::ByPathMtu(packet.extension)
+                    let responses = match packet.extension() {
+                        _ if !opcode.is_read_request() => ResponseCount::Known,
+                        None => ResponseCount::Unknown,
+                        Some(_) if self.mtu_bytes.contains_key(&packet.key.port_pair()) => ResponseCount::Known,
+                        Some(read_bytes) => ResponseCount::ByPathMtu(read_bytes),
                     };
                     health.expect_responses(number, span, responses);
                 }
@@ -772,11 +766,11 @@ impl Tracker {
                         || health.responses_to_compare().is_some())
             }
             PacketRole::Acknowledge => {
-                health.acknowledge(number, seen.occurrence, packet.extension);
+                health.acknowledge(number, seen.occurrence, packet.record);
                 if !self.is_overtaken {
                     health.check_msn(packet.record, seen.occurrence);
                 }
-                if seen.occurrence == 1 && packet.extension >> 24 == NAK_SEQUENCE {
+                if seen.occurrence == 1 && packet.nak().is_some_and(|aeth| aeth >> 24 == NAK_SEQUENCE) {
                     self.note_nak(seen.connection, packet.psn());
                 }
                 return;
@@ -841,11 +835,11 @@ impl Tracker {
             let mtu = self.mtu_bytes.entry(packet.key.port_pair()).or_default();
             *mtu = (*mtu).max(packet.payload_bytes);
         } else if opcode.is_read_request() {
-            let known = self.mtu_bytes.get(&packet.key.port_pair()).copied();
-            let known = known.filter(|_| packet.has_extension_headers());
-            self.connections[id as usize].guesses |= known.is_none();
-            let mtu = known.map_or(LARGEST_MTU_BYTES, |mtu| u32::from(mtu).max(1));
-            return packet.extension.div_ceil(mtu).max(1);
+            let mtu = self.mtu_bytes.get(&packet.key.port_pair()).copied();
+            let read_bytes = packet.extension();
+            self.connections[id as usize].guesses |= mtu.is_none() || read_bytes.is_none();
+            let mtu = mtu.map_or(LARGEST_MTU_BYTES, |mtu| u32::from(mtu).max(1));
+            return read_bytes.map_or(1, |bytes| bytes.div_ceil(mtu).max(1));
         }
         1
     }

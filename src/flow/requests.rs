@@ -59,14 +59,14 @@ impl Tracker {
                 if (self.depth >= Depth::Messages || self.messages.awaits((packet.key.dst, packet.key.src)))
                     && let Some(reth) = reth(packet.record, batch_bytes)
                 {
-                    self.messages.read(id, packet, reth.va, |connection| self.pairing.partner(connection));
+                    let memory = (reth.va, reth.dma_len.into());
+                    self.messages.read(id, packet, memory, |connection| self.pairing.partner(connection));
                 }
             }
+            let asked_bytes =
+                if opcode.is_read_request() { packet.extension().map(u64::from) } else { Some(ATOMIC_BYTES) };
             // A READ of unknown length belongs to no size class.
-            if opcode.is_read_request() && !packet.has_extension_headers() {
-                return;
-            }
-            let bytes = if opcode.is_read_request() { u64::from(packet.extension) } else { ATOMIC_BYTES };
+            let Some(bytes) = asked_bytes else { return };
             self.time_request(id, packet.record, bytes, &mut events.timings);
             events.sizes.extend(Verb::of(opcode).map(|verb| (id, verb, bytes)));
             return;

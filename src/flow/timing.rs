@@ -255,8 +255,7 @@ impl ResponseKind {
     fn of(packet: &PacketRecord) -> Self {
         let opcode = packet.opcode();
         if opcode.is_ack() {
-            // AETH syndrome, bits 6 and 5: 0 ACK, 1 RNR NAK, 3 NAK.
-            return if packet.extension >> 24 & 0x60 == 0 { Self::Acknowledge } else { Self::Nak };
+            return if packet.nak().is_some() { Self::Nak } else { Self::Acknowledge };
         }
         let verb = if opcode.is_read_response() { Verb::Read } else { Verb::Atomic };
         let (first, last) = (!opcode.is_middle() && !opcode.is_last(), !opcode.is_middle() && !opcode.is_first());

@@ -119,9 +119,8 @@ pub struct PacketRecord {
     flags_and_psn: u32,
     /// Wire bytes: LRH to VCRC, or the whole Ethernet frame.
     pub wire_bytes: u32,
-    /// RETH `DMALen`, AETH, or the source queue pair of a datagram, depending on the opcode; else
-    /// 0. 0 too if the record ends before the end of this header.
-    pub extension: u32,
+    /// See [`PacketRecord::extension`].
+    extension: u32,
     /// Offset of the payload in the low 31 bits; the top bit is set if the record ends before it.
     ends_early_and_payload_offset: u32,
     /// Full length of the payload, without pad and ICRC.
@@ -216,6 +215,25 @@ impl PacketRecord {
     #[inline]
     pub const fn has_extension_headers(&self) -> bool {
         self.ends_early_and_payload_offset & Self::ENDS_EARLY == 0
+    }
+
+    /// RETH `DMALen`, AETH, or the source queue pair of a datagram, depending on the opcode; 0 for
+    /// others. `None` if the record does not hold all extension headers.
+    #[must_use]
+    #[inline]
+    pub const fn extension(&self) -> Option<u32> {
+        if self.has_extension_headers() { Some(self.extension) } else { None }
+    }
+
+    /// The AETH of a NAK or an RNR NAK. A record that ends before the AETH counts as an ACK.
+    #[must_use]
+    #[inline]
+    pub const fn nak(&self) -> Option<u32> {
+        match self.extension() {
+            // Syndrome, bits 6 and 5: 0 ACK, 1 RNR NAK, 3 NAK.
+            Some(aeth) if self.opcode().is_ack() && aeth >> 29 != 0 => Some(aeth),
+            _ => None,
+        }
     }
 
     /// The captured payload, from the bytes of the packet's batch.
@@ -325,5 +343,27 @@ mod tests {
         });
         assert_eq!((record.opcode(), record.slot(), record.psn().value()), (Opcode(0x81), slot, 0xFF_FFFF));
         assert_eq!((record.kind(), record.ack_requested()), (TrafficKind::Multicast, true));
+    }
+
+    /// The syndrome is 0 for an ACK, 1 for an RNR NAK and 3 for a NAK (InfiniBand Architecture, 9.7.5.2.1).
+    #[test]
+    fn only_an_aeth_that_was_captured_shows_a_nak() {
+        const ACK: u8 = 0x11;
+        const SEND_ONLY: u8 = 0x04;
+        let cases = [
+            (ACK, 0, true, false),
+            (ACK, 1, true, true),
+            (ACK, 3, true, true),
+            (ACK, 3, false, false),
+            (SEND_ONLY, 3, true, false),
+        ];
+        for (opcode, syndrome, has_extension_headers, is_nak) in cases {
+            let extension = syndrome << 29 | 7;
+            let fields =
+                PacketFields { opcode: Opcode(opcode), extension, has_extension_headers, ..PacketFields::default() };
+            let record = PacketRecord::new(fields);
+            assert_eq!(record.nak(), is_nak.then_some(extension));
+            assert_eq!(record.extension(), has_extension_headers.then_some(extension));
+        }
     }
 }

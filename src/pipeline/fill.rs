@@ -16,6 +16,7 @@ use crate::ranks::{Detection, QueuePairPartners, ResolvedRanks};
 use ibscope_parsers::mpi::{Identity, LibraryStack, MpiOperation, TagLayout};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
+use std::mem::take;
 
 /// Connections that one thread fills in at a time. Results do not depend on the number.
 const BLOCK: usize = 1 << 11;
@@ -41,15 +42,16 @@ pub(super) fn fill(
     profile.connections.reserve_exact(connections.len());
     (profile.streams, profile.storage) = (Some(Vec::new()), Some(Vec::new()));
     let Profile { bin_ns, sender_bin_ns, latency_bin_ns, .. } = *profile;
-    let fill_block = |block: Vec<(usize, Box<ConnectionTotals>)>| {
-        let connections = Vec::with_capacity(block.len());
-        let mut part = Profile { connections, bin_ns, sender_bin_ns, latency_bin_ns, ..Profile::default() };
-        block.into_iter().for_each(|(index, own)| add(&mut part, (index, *own), identified, paired, &plan));
+    let part = || Profile { bin_ns, sender_bin_ns, latency_bin_ns, ..Profile::default() };
+    let fill_block = |(block, mut part): (Vec<(usize, Box<ConnectionTotals>)>, Profile)| {
+        block.into_iter().for_each(|own| add(&mut part, own, identified, paired, &plan));
         series::join(&mut part.senders);
         part
     };
     let mut connections = connections.into_iter().enumerate();
     let mut filled: Vec<Profile> = Vec::new();
+    // Parts that were appended: their tables need no new memory.
+    let mut empty: Vec<Profile> = Vec::new();
     loop {
         // Few blocks at a time, so that their tables exist twice for a short time only.
         let blocks = (0..rayon::current_num_threads()).map(|_| connections.by_ref().take(BLOCK).collect::<Vec<_>>());
@@ -57,10 +59,15 @@ pub(super) fn fill(
         if blocks.is_empty() && filled.is_empty() {
             break;
         }
+        empty.resize_with(blocks.len(), part);
+        let blocks: Vec<_> = blocks.into_iter().zip(empty).collect();
         // One thread appends blocks while the others fill the next ones.
-        (filled, ()) = rayon::join(
+        (empty, filled) = rayon::join(
+            || {
+                filled.iter_mut().for_each(|part| append(profile, part));
+                filled
+            },
             || blocks.into_par_iter().map(fill_block).collect(),
-            || filled.drain(..).for_each(|part| append(profile, part)),
         );
     }
     profile.timeline.par_sort_unstable_by_key(|row| (row.time_ns, row.connection));
@@ -78,27 +85,26 @@ pub(super) fn fill(
     plan
 }
 
-/// Adds the tables of the next connections.
-fn append(profile: &mut Profile, part: Profile) {
+/// Moves the tables of the next connections to the end of the profile's.
+fn append(profile: &mut Profile, part: &mut Profile) {
     let latencies = profile.latencies.len() as u32;
-    let renumbered =
-        part.latency_timeline.into_iter().map(|row| LatencyBin { latency: latencies + row.latency, ..row });
+    let renumbered = part.latency_timeline.drain(..).map(|row| LatencyBin { latency: latencies + row.latency, ..row });
     profile.latency_timeline.extend(renumbered);
-    profile.connections.extend(part.connections);
-    profile.timeline.extend(part.timeline);
-    profile.senders.extend(part.senders);
-    profile.collectives.extend(part.collectives);
-    profile.latencies.append(part.latencies);
-    profile.sizes.append(part.sizes);
-    profile.health.append(part.health);
-    profile.streams.get_or_insert_default().extend(part.streams.into_iter().flatten());
-    profile.storage.get_or_insert_default().extend(part.storage.into_iter().flatten());
+    profile.connections.append(&mut part.connections);
+    profile.timeline.append(&mut part.timeline);
+    profile.senders.append(&mut part.senders);
+    profile.collectives.append(&mut part.collectives);
+    profile.latencies.append(take(&mut part.latencies));
+    profile.sizes.append(take(&mut part.sizes));
+    profile.health.append(take(&mut part.health));
+    profile.streams.get_or_insert_default().extend(part.streams.iter_mut().flat_map(|rows| rows.drain(..)));
+    profile.storage.get_or_insert_default().extend(part.storage.iter_mut().flat_map(|rows| rows.drain(..)));
 }
 
 /// Adds the rows of a connection to the tables.
 fn add(
     profile: &mut Profile,
-    (index, connection): (usize, ConnectionTotals),
+    (index, connection): (usize, Box<ConnectionTotals>),
     identified: &ResolvedRanks,
     paired: &QueuePairPartners,
     plan: &SeriesPlan,

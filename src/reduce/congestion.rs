@@ -40,7 +40,7 @@ impl CongestionSlot {
     /// True for a NAK or an RNR NAK.
     #[inline]
     pub(super) const fn is_nak(packet: &PacketRecord, role: PacketRole) -> bool {
-        matches!(role, PacketRole::Acknowledge) && packet.extension >> 29 != 0
+        matches!(role, PacketRole::Acknowledge) && packet.nak().is_some()
     }
 
     /// The slots of a packet.
@@ -56,8 +56,8 @@ impl CongestionSlot {
         if is_notification {
             slots.push(Self::Packet(CongestionEvent::Notification, is_even));
         }
-        if Self::is_nak(packet, observation.role) {
-            slots.push(match Aeth::from_word(packet.extension).kind() {
+        if let Some(aeth) = packet.nak().filter(|_| observation.role == PacketRole::Acknowledge) {
+            slots.push(match Aeth::from_word(aeth).kind() {
                 AethKind::RnrNak { .. } => Self::RnrNak,
                 kind => Self::Nak(nak_code(&kind).unwrap_or_default() as u8),
             });
