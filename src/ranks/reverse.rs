@@ -20,7 +20,7 @@ impl<'a> ReverseConnections<'a> {
     /// Finds the opposite directions of all connections, which are sorted by key.
     pub(super) fn new(connections: &'a [Box<ConnectionTotals>], paired: &QueuePairPartners) -> Self {
         // Side by side, because a search of a million boxes waits for memory at every step.
-        let keys: Vec<ConnectionKey> = connections.iter().map(|own| own.key).collect();
+        let keys: Vec<ConnectionKey> = connections.par_iter().map(|own| own.key).collect();
         let reverse = |key| keys.binary_search(&reverse_key(key, paired)?).ok().map(|at| at as u32);
         Self { connections, indices: keys.par_iter().map(reverse).collect() }
     }

@@ -98,7 +98,8 @@ pub(super) fn judge<'a>(
         }
         let is_reliable = is_reliable(&own.key);
         trust.reliable_connections += u64::from(is_reliable);
-        responders.extend(reverse.map(|reverse| reverse.key));
+        let only_responds = |own: &&ConnectionTotals| own.continuity.request_packets == 0;
+        responders.extend(reverse.filter(only_responds).map(|reverse| reverse.key));
         let gap = if is_reliable { view.gap() } else { Some(Gap::Unreliable) };
         match gap {
             Some(gap) => *gaps.entry(gap).or_default() += 1,
