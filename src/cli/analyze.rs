@@ -122,11 +122,14 @@ pub(super) fn run_until(args: &AnalyzeArgs, stop: Option<&StopSignal>) -> anyhow
         None => summary_with_findings(&profile, &style, &args.inputs),
     };
     let summary = match writer {
-        // Either takes seconds if there are many connections.
+        // Either takes seconds if there are many connections. If no thread can be started, the summary
+        // comes after the profile.
         Some(writer) => thread::scope(|scope| {
-            let summary = scope.spawn(summary);
+            let beside = thread::Builder::new().spawn_scoped(scope, &summary);
             writer.finish(&profile)?;
-            anyhow::Ok(summary.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            anyhow::Ok(
+                beside.map_or_else(|_| summary(), |beside| beside.join().unwrap_or_else(|panic| resume_unwind(panic))),
+            )
         })?,
         None => summary(),
     };
