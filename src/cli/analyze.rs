@@ -125,7 +125,7 @@ pub(super) fn run_until(args: &AnalyzeArgs, stop: Option<&StopSignal>) -> anyhow
         // Either takes seconds if there are many connections. If no thread can be started, the summary
         // comes after the profile.
         Some(writer) => thread::scope(|scope| {
-            let beside = thread::Builder::new().spawn_scoped(scope, &summary);
+            let beside = thread::Builder::new().spawn_scoped(scope, summary);
             writer.finish(&profile)?;
             anyhow::Ok(
                 beside.map_or_else(|_| summary(), |beside| beside.join().unwrap_or_else(|panic| resume_unwind(panic))),
