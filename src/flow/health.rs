@@ -364,7 +364,7 @@ impl HealthTracker {
         }
     }
 
-    /// Takes an ACK or NAK with this AETH.
+    /// Takes an ACK or NAK.
     #[inline]
     pub(super) fn acknowledge(&mut self, number: i64, occurrence: u32, packet: &PacketRecord) {
         match packet.nak() {

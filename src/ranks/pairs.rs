@@ -212,7 +212,7 @@ fn by_only_connection(pairs: &mut QueuePairPartners, connections: &[Box<Connecti
     }
 }
 
-/// Votes of the responses for a pair of queue pairs.
+/// Votes for a pair of queue pairs, from responses or from repeated request numbers.
 struct Vote {
     end: QueuePair,
     candidate: QueuePair,
@@ -260,6 +260,7 @@ fn favorite(votes: &[Vote], is_favorite: fn(u64, u64) -> bool) -> Option<QueuePa
     is_favorite(best.count, next).then_some(best.candidate)
 }
 
+/// Pairs queue pairs that are each other's favorite, until no two are left.
 fn by_votes(
     pairs: &mut QueuePairPartners,
     mut votes: Vec<Vote>,
