@@ -25,6 +25,9 @@ const LEAST_COMMON: usize = 2;
 /// packets by milliseconds may be alone in a short file.
 const MIN_PACKETS: usize = 16;
 
+/// With this resolution, two ports have most packets at the same time.
+pub const MILLISECOND_NS: i64 = 1_000_000;
+
 /// A packet in a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct SampledPacket {
@@ -233,6 +236,13 @@ impl PacketSample {
         packets.array_windows().any(|[one, other]| one == other)
     }
 
+    /// Resolution of the times: 1 ns, 1 us or 1 ms.
+    #[must_use]
+    pub fn resolution_ns(&self) -> i64 {
+        let fits = |step: &i64| self.sample.items().all(|packet| packet.time_ns % step == 0);
+        [MILLISECOND_NS, 1_000].into_iter().find(fits).unwrap_or(1)
+    }
+
     /// Senders and receivers of the packets.
     pub(super) fn port_pairs(&self) -> BTreeSet<(Endpoint, Endpoint)> {
         self.connections.keys().map(|key| (key.src, key.dst)).collect()
@@ -267,10 +277,8 @@ impl PacketSample {
 
     /// Finishes the sample; corrects its times by the clock `given` for the input, if any.
     pub(super) fn finish(self, given: Option<Clock>) -> FinishedSample {
-        let connections = self.keys();
+        let (connections, resolution_ns) = (self.keys(), self.resolution_ns());
         let (limit, mut packets) = self.sample.finish();
-        let fits = |step: &i64| packets.iter().all(|(_, packet)| packet.time_ns % step == 0);
-        let resolution_ns = [1_000_000, 1_000].into_iter().find(fits).unwrap_or(1);
         if let Some(clock) = given {
             packets.iter_mut().for_each(|(_, packet)| packet.time_ns = clock.corrected_ns(packet.time_ns));
         }

@@ -73,6 +73,9 @@ pub(super) struct FirstPass {
     /// By input: a time at or before its first record, nanoseconds since the epoch, if it may
     /// hold packets of the previous file, mixed with others.
     pub(super) repeated_from_ns: Vec<Option<i64>>,
+    /// Streams, by their first input, that may be files of several ports: files repeat packets of others,
+    /// and their times do not show whether these are the same records.
+    pub(super) doubtful_streams: Vec<usize>,
 }
 
 /// Aligns the clocks of all inputs. Reads nothing if [`readable`] selects no input.
@@ -112,12 +115,34 @@ pub(super) fn align(
         let repeated = pair.filter(|(earlier, later)| earlier.overlaps(later));
         repeated_from_ns[*later] = repeated.and_then(|(_, later)| later.starts_ns());
     }
+    let has_coarse_clock = |input: &usize| samples[*input].as_ref().is_some_and(has_coarse_clock);
+    let is_doubtful = |stream: &&Vec<usize>| {
+        let mut repeated = stream.iter().filter(|input| repeated_from_ns[**input].is_some());
+        repeated.any(has_coarse_clock) && stream.iter().any(|input| !options.streams.contains_key(&paths[*input]))
+    };
+    let doubtful_streams = streams.iter().filter(is_doubtful).map(|stream| stream[0]).collect();
     let is_kept = options.keep_parts && options.clocks.align;
     let kept = if is_kept { samples.clone() } else { paths.iter().map(|_| None).collect() };
     let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     let given: Vec<Option<KnownClock>> = paths.iter().map(|path| options.clocks.of(path)).collect();
     let aligned = compare_clocks(&names, samples, &streams, &given, options);
-    Ok(FirstPass { aligned, samples: kept, streams, new_from_bytes, repeated_from_ns })
+    Ok(FirstPass { aligned, samples: kept, streams, new_from_bytes, repeated_from_ns, doubtful_streams })
+}
+
+fn has_coarse_clock(sample: &PacketSample) -> bool {
+    sample.resolution_ns() >= align::MILLISECOND_NS
+}
+
+/// Notes on streams that may be files of several ports.
+pub(super) fn doubtful_stream_notes<'a>(inputs: &'a [Input], streams: &'a [usize]) -> impl Iterator<Item = String> + 'a {
+    streams.iter().filter_map(|first| inputs.get(*first)).map(|input| {
+        format!(
+            "{} and the files that follow it hold packets of one another and have times in milliseconds, so they may be files \
+             of several ports: some packets may count twice, and the coverage of their pairs is unknown; state the files of \
+             each capture with --streams",
+            input.name
+        )
+    })
 }
 
 /// Joins the samples of each stream in that of its first input.

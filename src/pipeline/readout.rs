@@ -114,6 +114,15 @@ impl Readout {
         }
     }
 
+    /// Marks the packets of all connections of these streams as uncertain. Streams are given by their
+    /// first inputs.
+    pub(super) fn doubt(&mut self, streams: &[usize]) {
+        for first in streams {
+            let shards = self.inputs.iter_mut().skip(*first).take(1).flat_map(|input| &mut input.shards);
+            shards.flat_map(|shard| &mut shard.connections).for_each(|end| end.continuity.uncertain = true);
+        }
+    }
+
     /// Makes bins as wide, latencies as coarse and samples as small as if one run had read all
     /// inputs, which are `streams` streams. Changes nothing if one run did.
     pub(super) fn level(&mut self, streams: usize) {

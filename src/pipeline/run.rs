@@ -50,7 +50,7 @@ pub(super) fn run(
     let pool = pool(options.threads)?;
     let batches_per_round = pool.current_num_threads() * BATCHES_PER_THREAD;
     let report = || progress(bytes_read.load(Ordering::Relaxed));
-    let FirstPass { aligned, samples, streams, new_from_bytes, repeated_from_ns } =
+    let FirstPass { aligned, samples, streams, new_from_bytes, repeated_from_ns, doubtful_streams } =
         match align::align(paths, options, &pool, &source, &report) {
             // Packets from pipes cannot be read again, so an interrupted analysis keeps them.
             _ if source.is_stopped() && paths.iter().any(|path| align::is_file(path)) => {
@@ -77,6 +77,7 @@ pub(super) fn run(
     };
     let endings = reading.run(captures, &mut analysis, &pool, &report)?;
     let mut notes = align::notes(&inputs, &aligned, &align::pipes(paths, options), options);
+    notes.extend(align::doubtful_stream_notes(&inputs, &doubtful_streams));
     for (input, ending) in inputs.iter_mut().zip(&endings) {
         add_ending(input, ending);
         notes.extend(ending.note.iter().map(|note| format!("{}: {note}", input.name)));
@@ -85,6 +86,7 @@ pub(super) fn run(
     pool.install(|| {
         let mut readout = analysis.end();
         readout.overlay(&look_alikes);
+        readout.doubt(&doubtful_streams);
         let unions = union::read(paths, options, (&reading, depth), &readout, &source)?;
         readout.add_unions(unions);
         let parts = options.keep_parts.then(|| {

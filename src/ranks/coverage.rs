@@ -111,7 +111,10 @@ impl ConnectionView<'_> {
         let messages = self.missing_messages();
         let missing_packets = continuity.missing_requests + responses + before.unwrap_or(0);
         let is_silent = continuity.request_packets == 0;
-        let is_proven = is_silent || self.is_window || before.is_some() || messages.is_some();
+        // Without their READ request, nothing shows how many responses there were.
+        let guesses = self.reverse.is_some_and(|back| back.continuity.guessed_reads);
+        let are_asked_for = self.is_window || guesses || continuity.response_packets <= expected;
+        let is_proven = are_asked_for && (is_silent || self.is_window || before.is_some() || messages.is_some());
         let Continuity { restarted, uncertain, has_overflowed, has_unclear_copies, .. } = *continuity;
         let state = if restarted || uncertain || has_overflowed || has_unclear_copies || !is_proven {
             CoverageState::Unknown

@@ -37,13 +37,14 @@ pub fn pair(evidence: &IdentityEvidence<'_>) -> QueuePairPartners {
     by_connection_messages(&mut stated, messages);
     by_wireup(&mut stated, wireups, named);
     let mut pairs = stated.pairs;
-    let is_favorite: fn(u64, u64) -> bool = if is_lossy(connections) { beyond_chance } else { twice_as_many };
+    let is_lossy = is_lossy(connections);
+    let is_favorite: fn(u64, u64) -> bool = if is_lossy { beyond_chance } else { twice_as_many };
     let numbers = PairNumbers::new(connections, evidence.is_window);
     let echoes = votes(connections, |connection| &connection.echoes);
     by_votes(&mut pairs, echoes, (is_favorite, &numbers), PairEvidence::Echo);
     let responses = votes(connections, |connection| &connection.partners);
     by_votes(&mut pairs, responses, (is_favorite, &numbers), PairEvidence::Responses);
-    if !is_lossy(connections) {
+    if !is_lossy {
         by_only_connection(&mut pairs, connections, &numbers);
     }
     pairs

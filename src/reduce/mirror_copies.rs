@@ -38,6 +38,9 @@ const EVEN_PERCENT: u64 = 25;
 /// losses of the fabric repeat fewer.
 const UNCLEAR_REPEATED_PERCENT: u64 = 5;
 
+/// If so many datagrams, and no fewer, were all observed again, the copies are those of a second point.
+const FEW_DATAGRAMS: u64 = 4;
+
 /// If no go-back-N explains at least half of the repeated requests, and at least so many, then they are
 /// copies, unless NAKs explain them: an RNR NAK makes the sender retransmit its last request soon, and
 /// some adapters retransmit the single request that a NAK names.
@@ -125,7 +128,8 @@ impl CopyEvidence {
     /// order that no go-back-N explains. `None` without enough packets.
     fn is_unclear(self, twice: bool) -> Option<bool> {
         let Self { data, acks, datagrams, shown_copies, repeated_requests, naks, .. } = self;
-        if datagrams.is_frequent(twice) {
+        let is_each_repeated = datagrams.distinct >= FEW_DATAGRAMS && datagrams.repeated(twice) >= datagrams.distinct;
+        if datagrams.is_frequent(twice) || is_each_repeated {
             return Some(true);
         }
         // With two points, every request has a copy.

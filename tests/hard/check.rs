@@ -3,12 +3,16 @@
 //! A cell is a sender and a receiver of one job, as the profile labels them. Only `Labels` knows
 //! how a profile identifies ranks and jobs.
 
-use crate::library::{QueuePairOwner, QueuePairOwners, ReferenceSums};
+use crate::library::{PacketCount, QueuePairOwner, QueuePairOwners, ReferenceSums};
 use crate::scene::Scene;
 use ibscope::model::profile::{ConnectionRow, CoverageState};
 use ibscope::model::{JobRank, Profile, RankIndex, TrafficKind};
 use ibscope_parsers::{Endpoint, Qpn};
+use ibscope_samples::hard::rewrite::QueuePairAddress;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// A connection with so many packets shows gaps if most of them are missing.
+const MANY_PACKETS: u64 = 16;
 
 /// Sender and receiver of one job.
 type JobRankPair = (usize, u32, u32);
@@ -28,6 +32,11 @@ pub(crate) struct CaseOutcome {
     pub(crate) foreign: Vec<String>,
     /// Pairs of a complete capture that differ from the truth.
     pub(crate) inexact: Vec<String>,
+    /// Connections with more packets than were sent, and not marked.
+    pub(crate) more_packets: Vec<String>,
+    /// Connections without most of their packets, or without a tenth of them in a complete capture, and
+    /// not marked.
+    pub(crate) fewer_packets: Vec<String>,
     /// Errors of the analysis. They are failures only if no packet is missing.
     pub(crate) failed: Vec<String>,
     /// Number of queue pairs of other protocols that have the rank of their port.
@@ -44,7 +53,7 @@ pub(crate) struct CaseOutcome {
 
 impl CaseOutcome {
     /// Every kind of failure with its name.
-    pub(crate) fn kinds(&self) -> [(&'static str, &Vec<String>); 7] {
+    pub(crate) fn kinds(&self) -> [(&'static str, &Vec<String>); 9] {
         [
             ("wrong rank", &self.wrong_rank),
             ("above truth", &self.above),
@@ -52,6 +61,8 @@ impl CaseOutcome {
             ("jobs added up", &self.added_up),
             ("other as MPI", &self.foreign),
             ("inexact", &self.inexact),
+            ("more packets", &self.more_packets),
+            ("fewer packets", &self.fewer_packets),
             ("error", &self.failed),
         ]
     }
@@ -97,6 +108,16 @@ struct ReportedCell {
     /// The coverage reports that something is missing.
     is_incomplete: bool,
     payload_bytes: u64,
+}
+
+/// Packets from a port to a queue pair.
+#[derive(Clone, Copy, Debug, Default)]
+struct FoundPackets {
+    packets: u64,
+    has_payload: bool,
+    /// The coverage is not complete.
+    is_marked: bool,
+    is_datagram: bool,
 }
 
 /// Possible owners of an end of a connection.
@@ -175,6 +196,7 @@ pub(crate) fn check(scene: &Scene, profile: &Profile) -> CaseOutcome {
     cells.retain(|(label, ..), _| !is_marked_as_several_jobs(profile, *label));
     outcome.compare_cells(&cells);
     outcome.compare_right(scene, &right);
+    outcome.compare_packets(scene, profile);
     outcome
 }
 
@@ -252,6 +274,37 @@ impl CaseOutcome {
                     "rank map: {} {:?} is {}.{}, not {owners:?}",
                     row.endpoint, row.qpn, row.job, row.rank
                 ));
+            }
+        }
+    }
+
+    /// Checks that the packets from a port to a queue pair are those that were sent, or marked. Packets
+    /// before the first and after the last one of a capture may be missing without a mark.
+    fn compare_packets(&mut self, scene: &Scene, profile: &Profile) {
+        let mut sent: BTreeMap<(Endpoint, QueuePairAddress), PacketCount> = BTreeMap::new();
+        for ((from, to), packets) in scene.packets.iter().filter(|((_, to), _)| to.1 > 1) {
+            *sent.entry((from.0, *to)).or_default() += *packets;
+        }
+        let mut found: BTreeMap<(Endpoint, QueuePairAddress), FoundPackets> = BTreeMap::new();
+        for row in profile.connections.iter().filter(|row| row.kind == TrafficKind::Data) {
+            let sum = found.entry((row.src, (row.dst, row.dest_qp.value()))).or_default();
+            sum.packets += row.traffic.packets;
+            sum.has_payload |= row.traffic.payload_bytes > 0;
+            sum.is_marked |= row.coverage.state != CoverageState::Complete;
+            sum.is_datagram |= row.key().is_datagram();
+        }
+        for ((src, (dst, qpn)), found) in found.into_iter().filter(|(_, found)| !found.is_marked) {
+            let Some(&PacketCount { all, data }) = sent.get(&(src, (dst, qpn))) else { continue };
+            let FoundPackets { packets, has_payload, is_datagram, .. } = found;
+            let text = format!("{src} -> {dst} {qpn:#x}: {packets} packets of {all}");
+            // Connection messages in datagrams are retransmitted until they arrive.
+            let misses_most = has_payload && !is_datagram && data >= MANY_PACKETS && packets * 2 < data;
+            // If the fabric loses a packet twice behind the sender's port, nothing shows which record is a copy.
+            let misses_some = packets * 10 < all * 9;
+            if packets > all {
+                self.more_packets.push(text);
+            } else if scene.captured.is_none() && misses_most || scene.complete && misses_some {
+                self.fewer_packets.push(text);
             }
         }
     }

@@ -3,10 +3,13 @@
 use ibscope::model::{Profile, RankIndex, TrafficKind};
 use ibscope::pipeline::{AnalysisOptions, messages};
 use ibscope_parsers::Endpoint;
+use ibscope_parsers::ib::Opcode;
 use ibscope_samples::Random;
-use ibscope_samples::hard::Recording;
+use ibscope_samples::hard::frame::PacketFrame;
 use ibscope_samples::hard::rewrite::{QueuePairAddress, lid};
+use ibscope_samples::hard::{Recording, transmissions};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -21,6 +24,35 @@ pub(crate) struct QueuePairOwner {
 /// same numbers.
 pub(crate) type QueuePairOwners = HashMap<QueuePairAddress, BTreeSet<QueuePairOwner>>;
 
+/// Transmissions by sender and receiver. The number of a sender that is not known is 0.
+pub(crate) type ReferencePackets = HashMap<(QueuePairAddress, QueuePairAddress), PacketCount>;
+
+/// Transmissions of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PacketCount {
+    pub(crate) all: u64,
+    /// Those that are no acknowledgements.
+    pub(crate) data: u64,
+}
+
+impl PacketCount {
+    /// One transmission of a packet with this opcode.
+    pub(crate) fn one(opcode: Opcode) -> Self {
+        Self { all: 1, data: u64::from(opcode.0 & OPERATION != ACKNOWLEDGE) }
+    }
+}
+
+impl AddAssign for PacketCount {
+    fn add_assign(&mut self, other: Self) {
+        self.all += other.all;
+        self.data += other.data;
+    }
+}
+
+/// Bits of an opcode that name the operation, and its acknowledgement.
+const OPERATION: u8 = 0x1F;
+const ACKNOWLEDGE: u8 = 0x11;
+
 /// Messages and bytes by sender and receiver.
 pub(crate) type ReferenceSums = BTreeMap<(u32, u32), (u64, u64)>;
 
@@ -31,6 +63,16 @@ pub(crate) enum RecordingSetup {
     Sink,
     /// One file per port, RoCEv2.
     Nodes,
+}
+
+impl RecordingSetup {
+    /// Mirror copies of a transmission in one file.
+    pub(crate) const fn copies(self) -> usize {
+        match self {
+            Self::Sink => 2,
+            Self::Nodes => 1,
+        }
+    }
 }
 
 /// A point-to-point message of a run.
@@ -63,6 +105,7 @@ pub(crate) struct LibraryRun {
     /// Per job: truth of the wire, and node of each rank.
     pub(crate) jobs: Vec<LibraryJob>,
     captures: [OnceLock<Arc<Vec<Recording>>>; 2],
+    packets: [OnceLock<Arc<ReferencePackets>>; 2],
     reference: OnceLock<Result<Arc<Reference>, String>>,
 }
 
@@ -115,7 +158,8 @@ impl LibraryRun {
     fn open(folder: PathBuf) -> Self {
         let name = folder.file_name().expect("name").to_string_lossy().into_owned();
         let jobs = jobs(&folder, &name);
-        Self { name, folder, jobs, captures: [OnceLock::new(), OnceLock::new()], reference: OnceLock::new() }
+        let (captures, packets) = Default::default();
+        Self { name, folder, jobs, captures, packets, reference: OnceLock::new() }
     }
 
     /// Bytes of the compressed sink, which determine how long a case takes.
@@ -138,6 +182,30 @@ impl LibraryRun {
             Arc::new(files.iter().map(read).collect())
         };
         Arc::clone(self.captures[form as usize].get_or_init(read))
+    }
+
+    /// Transmissions of each connection, by the bytes of the records.
+    pub(crate) fn packets(&self, form: RecordingSetup) -> Arc<ReferencePackets> {
+        let count = || {
+            let (captures, senders) = (self.captures(form), self.senders(form));
+            let found = transmissions(&captures, form.copies());
+            let mut is_counted = vec![false; found.count];
+            let mut packets = ReferencePackets::new();
+            for (capture, numbers) in captures.iter().zip(&found.transmission) {
+                for (record, number) in capture.records.iter().zip(numbers) {
+                    let Some(frame) = PacketFrame::read(capture.link_type, record) else { continue };
+                    if std::mem::replace(&mut is_counted[*number], true) {
+                        continue;
+                    }
+                    let receiver = (frame.dst, frame.dest_qp.value());
+                    let named = frame.src_qp.map(|qpn| (frame.src, qpn.value()));
+                    let sender = named.or_else(|| senders.get(&receiver).copied()).unwrap_or((frame.src, 0));
+                    *packets.entry((sender, receiver)).or_default() += PacketCount::one(frame.opcode);
+                }
+            }
+            Arc::new(packets)
+        };
+        Arc::clone(self.packets[form as usize].get_or_init(count))
     }
 
     fn port_files(&self) -> Vec<String> {

@@ -1,10 +1,10 @@
 //! A case: captures, and the truth about them.
 
-use crate::library::{LibraryRun, QueuePairOwners, RecordingSetup, ReferenceMessage, ReferenceSums};
+use crate::library::{LibraryRun, QueuePairOwners, RecordingSetup, ReferenceMessage, ReferencePackets, ReferenceSums};
 use ibscope_samples::Random;
 use ibscope_samples::hard::rewrite::{AddressRewrite, QueuePairAddress};
 use ibscope_samples::hard::{Recording, combine, split};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +21,8 @@ pub(crate) struct Scene {
     pub(crate) truths: Vec<ReferenceSums>,
     /// Per job: collective messages and bytes that the analysis of the whole run shows.
     pub(crate) collectives: Vec<ReferenceSums>,
+    /// Transmissions, the upper bound of packets that are not marked.
+    pub(crate) packets: ReferencePackets,
     /// Per job: messages and bytes whose packets are all in the captures; `None`: the same as
     /// `truths`.
     pub(crate) captured: Option<Vec<ReferenceSums>>,
@@ -67,6 +69,8 @@ const NODE_CLOCKS_NS: u64 = 200_000;
 /// One or more jobs as they were recorded, with their final names.
 #[derive(Clone, Debug)]
 pub(crate) struct SceneJobs {
+    /// Names of the recorded runs.
+    pub(crate) runs: BTreeSet<String>,
     pub(crate) form: RecordingSetup,
     pub(crate) files: Vec<Recording>,
     pub(crate) owners: QueuePairOwners,
@@ -74,12 +78,14 @@ pub(crate) struct SceneJobs {
     pub(crate) truths: Vec<ReferenceSums>,
     pub(crate) collectives: Vec<ReferenceSums>,
     pub(crate) sent: Vec<ReferenceMessage>,
+    pub(crate) packets: ReferencePackets,
 }
 
 impl SceneJobs {
     pub(crate) fn of(run: &LibraryRun, form: RecordingSetup) -> Self {
         let reference = run.reference().expect("a run with a reference");
         Self {
+            runs: BTreeSet::from([run.name.clone()]),
             form,
             files: run.captures(form).to_vec(),
             owners: run.owners(form),
@@ -87,12 +93,8 @@ impl SceneJobs {
             truths: run.truths(),
             collectives: reference.collectives.clone(),
             sent: reference.sent.clone(),
+            packets: (*run.packets(form)).clone(),
         }
-    }
-
-    /// Mirror copies of a transmission in one file.
-    pub(crate) fn copies(&self) -> usize {
-        if self.form == RecordingSetup::Sink { 2 } else { 1 }
     }
 
     /// Applies other names.
@@ -104,6 +106,9 @@ impl SceneJobs {
             .into_iter()
             .map(|(receiver, sender)| (rewrite.rewritten_end(receiver), rewrite.rewritten_end(sender)))
             .collect();
+        let renamed = |end: QueuePairAddress| rewrite.rewritten_end(end);
+        self.packets =
+            self.packets.into_iter().map(|((from, to), sent)| ((renamed(from), renamed(to)), sent)).collect();
         self
     }
 
@@ -126,6 +131,7 @@ impl SceneJobs {
 
     /// Adds other jobs. Files with the same index are merged by time.
     pub(crate) fn with(mut self, other: Self) -> Self {
+        self.runs.extend(other.runs);
         let jobs = self.truths.len();
         let files = self.files.len().max(other.files.len());
         let both = |index: usize| {
@@ -141,6 +147,9 @@ impl SceneJobs {
             self.owners.entry(end).or_default().extend(moved);
         }
         self.senders.extend(other.senders);
+        for (ends, sent) in other.packets {
+            *self.packets.entry(ends).or_default() += sent;
+        }
         self.truths.extend(other.truths);
         self.collectives.extend(other.collectives);
         self.sent.extend(other.sent.into_iter().map(|sent| ReferenceMessage { job: sent.job + jobs, ..sent }));
@@ -149,8 +158,8 @@ impl SceneJobs {
 
     /// The jobs as a case.
     pub(crate) fn scene(self, about: String) -> Scene {
-        let Self { files, owners, truths, collectives, .. } = self;
-        Scene { about, files, owners, truths, collectives, captured: None, complete: true }
+        let Self { files, owners, truths, collectives, packets, .. } = self;
+        Scene { about, files, owners, truths, collectives, packets, captured: None, complete: true }
     }
 
     /// Messages that were sent completely between two times, both excluded. Messages have the times

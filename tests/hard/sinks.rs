@@ -9,7 +9,7 @@
 #![allow(clippy::print_stdout, reason = "the widths of the bounds are a result")]
 
 use crate::check;
-use crate::library::{Library, LibraryRun, RecordingSetup};
+use crate::library::{Library, LibraryRun, PacketCount, RecordingSetup, ReferencePackets};
 use crate::scene::{Scene, SceneJobs};
 use crate::{THREADS, in_parallel};
 use ibscope::model::{PacketBounds, Profile, TrafficKind};
@@ -77,7 +77,7 @@ fn frame(link_type: LinkType, record: &SinkRecord) -> PacketFrame {
 
 /// The records at each sink.
 fn records_at_sinks(jobs: &SceneJobs) -> Vec<Vec<SinkRecord>> {
-    let found = transmissions(&jobs.files, jobs.copies());
+    let found = transmissions(&jobs.files, jobs.form.copies());
     let mut sinks: Vec<Vec<SinkRecord>> = vec![Vec::new(); 2];
     for (number, file) in jobs.files.iter().enumerate() {
         for (index, packet) in file.records.iter().enumerate() {
@@ -161,6 +161,12 @@ impl LossySinks {
         let mut sinks = records_at_sinks(&jobs);
         let lost_on_fabric = lose_on_fabric(&mut sinks, link_type, losses.fabric_per_mille, random);
         sinks.iter_mut().for_each(|sink| sink.sort_by_key(|record| record.packet.time_ns));
+        let (mut counted, mut packets) = (BTreeSet::new(), ReferencePackets::new());
+        for record in sinks.iter().flatten().filter(|record| counted.insert(record.transmission)) {
+            let frame = frame(link_type, record);
+            let ends = ((frame.src, 0), (frame.dst, frame.dest_qp.value()));
+            *packets.entry(ends).or_default() += PacketCount::one(frame.opcode);
+        }
         let (per_mille, burst) = ([10, 100, 300][random.below(3) as usize], [1, 5, 50][random.below(3) as usize]);
         let first = random.below(2) as usize;
         let mut kept: BTreeSet<usize> = BTreeSet::new();
@@ -184,7 +190,7 @@ impl LossySinks {
         let about = format!("{} {form:?}, {losses:?}, {per_mille} per mille in bursts of {burst}", run.name);
         // A burst at the end of both captures is a capture that ended early.
         let captured = Some(jobs.sent_between(0, last_ns.saturating_add(1)));
-        let scene = Scene { files, captured, complete: false, ..jobs.scene(about.clone()) };
+        let scene = Scene { files, packets, captured, complete: false, ..jobs.scene(about.clone()) };
         Self { about, per_mille, scene, short, lost_records, never_captured: never.len() as u64, lost_on_fabric }
     }
 

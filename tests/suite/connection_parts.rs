@@ -232,3 +232,21 @@ fn merged_parts_of_nccl_are_marked() {
         }
     }
 }
+
+/// READ responses without the requests that state their number: a mirror of one direction. The recorded
+/// run reads all large messages.
+#[test]
+fn responses_without_their_requests_are_not_known_to_be_complete() {
+    let sink = Recording::read(&runs::named("ompi-openib-ring2").sink()).expect("capture");
+    let is_response = |record: &RecordedPacket| {
+        let opcode = PacketFrame::read(sink.link_type, record).map(|frame| frame.opcode);
+        opcode.is_some_and(|opcode| opcode.is_read_response())
+    };
+    let all = partial::keep(&sink, |_, record| is_response(record));
+    let every_tenth = partial::keep(&all, |index, _| index % 10 == 0);
+    for responses in [all, every_tenth] {
+        let profile = profile_of(&[responses]);
+        assert!(profile.connections.iter().any(|row| row.traffic.payload_bytes > 0));
+        assert!(profile.connections.iter().all(|row| row.coverage.state == CoverageState::Unknown), "{profile:?}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::names::{move_hosts, permutation, renumber};
 use super::partial::windowed;
-use crate::library::{Library, LibraryRun, RecordingSetup, ports};
+use crate::library::{Library, LibraryRun, ports};
 use crate::scene::{Scene, SceneJobs, cast, cast_in};
 use ibscope_parsers::Endpoint;
 use ibscope_samples::Random;
@@ -20,13 +20,16 @@ fn beside(first: &SceneJobs, second: SceneJobs, random: &mut Random) -> SceneJob
     second.starting_at(start_ns + random.below(end_ns - start_ns))
 }
 
+/// A second job beside `first` on the same ports. Two processes of NCCL on one port never share memory
+/// keys, so it is not the same run of NCCL.
 fn second(
     library: &Library,
     random: &mut Random,
-    form: RecordingSetup,
+    first: &SceneJobs,
     filter: impl Fn(&LibraryRun) -> bool,
 ) -> (SceneJobs, String) {
-    let (cast, about) = cast_in(library, random, form, filter);
+    let is_same = |run: &LibraryRun| run.name.starts_with("nccl") && first.runs.contains(&run.name);
+    let (cast, about) = cast_in(library, random, first.form, |run| filter(run) && !is_same(run));
     // The second job may be a copy of the first one, so it gets other names.
     let rewrite = AddressRewrite { identity: 1 + random.below(0x7FFF) as u32, ..renumber(&cast, random) };
     (cast.renamed(&rewrite), about)
@@ -56,7 +59,7 @@ pub(super) fn other_nodes(library: &Library, random: &mut Random, _: usize) -> S
 
 pub(super) fn same_nodes(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (first, about) = cast(library, random, one_job);
-    let (other, other_about) = second(library, random, first.form, one_job);
+    let (other, other_about) = second(library, random, &first, one_job);
     let other = beside(&first, other, random);
     first.with(other).scene(format!("{about} and {other_about} on the same nodes"))
 }
@@ -65,7 +68,7 @@ pub(super) fn same_nodes(library: &Library, random: &mut Random, _: usize) -> Sc
 pub(super) fn of_nccl(library: &Library, random: &mut Random, _: usize) -> Scene {
     let is_nccl = |run: &LibraryRun| run.name.starts_with("nccl");
     let (first, about) = cast(library, random, is_nccl);
-    let (other, other_about) = second(library, random, first.form, is_nccl);
+    let (other, other_about) = second(library, random, &first, is_nccl);
     let other = beside(&first, other, random);
     first.with(other).scene(format!("{about} and {other_about} on the same nodes"))
 }
@@ -98,7 +101,7 @@ fn one_rail(run: &LibraryRun) -> bool {
 pub(super) fn anywhere(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (mut all, mut about) = cast(library, random, one_rail);
     for _ in 0..=random.below(2) {
-        let (other, other_about) = second(library, random, all.form, one_rail);
+        let (other, other_about) = second(library, random, &all, one_rail);
         let other = beside(&all, moved_anywhere(other, random), random);
         all = all.with(other);
         about = format!("{about}, {other_about}");
@@ -127,7 +130,7 @@ pub(super) fn queue_pairs_reused(library: &Library, random: &mut Random, _: usiz
 /// One job after the other on the same nodes: another program of the same user.
 pub(super) fn queue(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (first, about) = cast(library, random, one_job);
-    let (other, other_about) = second(library, random, first.form, one_job);
+    let (other, other_about) = second(library, random, &first, one_job);
     let gap_ns = 100_000_000 + random.below(60_000_000_000);
     let other = other.starting_at(first.span_ns().1 + gap_ns);
     first.with(other).scene(format!("{about}, then {other_about} after {gap_ns} ns"))
@@ -136,7 +139,7 @@ pub(super) fn queue(library: &Library, random: &mut Random, _: usize) -> Scene {
 /// One job after the other, with permuted nodes.
 pub(super) fn sequence(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (first, about) = cast(library, random, one_job);
-    let (other, other_about) = second(library, random, first.form, one_job);
+    let (other, other_about) = second(library, random, &first, one_job);
     let moved = permutation(&other, random);
     let rewrite = move_hosts(&other, &moved);
     let gap_ns = 1_000_000_000 * (1 + random.below(60));
@@ -147,7 +150,7 @@ pub(super) fn sequence(library: &Library, random: &mut Random, _: usize) -> Scen
 pub(super) fn two_libraries(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (first, about) = cast(library, random, |run| one_job(run) && run.name.starts_with("mpich"));
     let open_mpi = |run: &LibraryRun| one_job(run) && (run.name.contains("ompi-rc") || run.name.contains("ompi5-ucx"));
-    let (other, other_about) = second(library, random, first.form, open_mpi);
+    let (other, other_about) = second(library, random, &first, open_mpi);
     let other = beside(&first, other, random);
     first.with(other).scene(format!("{about} and {other_about} on the same nodes"))
 }
@@ -174,7 +177,7 @@ pub(super) fn twice(library: &Library, random: &mut Random, _: usize) -> Scene {
 /// A part of two jobs on the same nodes.
 pub(super) fn in_a_window(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (first, about) = cast(library, random, one_job);
-    let (other, other_about) = second(library, random, first.form, one_job);
+    let (other, other_about) = second(library, random, &first, one_job);
     let other = beside(&first, other, random);
     let kind = random.below(3);
     windowed(first.with(other), &format!("{about} and {other_about}"), kind, random)

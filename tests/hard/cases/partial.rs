@@ -80,6 +80,7 @@ fn port(library: &Library, random: &mut Random) -> (SceneJobs, String) {
         truth.retain(|pair, _| passes(job, *pair));
     }
     cast.sent.retain(|sent| passes(sent.job, sent.pair));
+    cast.packets.retain(|(from, to), _| [from.0, to.0].iter().any(|end| Some(*end) == port));
     cast.files = vec![file];
     (cast, format!("{about}, port {} alone", index + 1))
 }
@@ -110,7 +111,7 @@ pub(super) fn prefix(library: &Library, _: &mut Random, number: usize) -> Scene 
 pub(super) fn thin_window(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (cast, about) = cast(library, random, |_| true);
     let one_in = [2, 10][random.below(2) as usize];
-    let copies = cast.copies();
+    let copies = cast.form.copies();
     let kind = random.below(3);
     let scene = windowed(cast, &format!("{about}, 1 in {one_in}"), kind, random);
     let files =
@@ -123,7 +124,7 @@ fn thin(library: &Library, random: &mut Random, unit: SamplingUnit, choice: Samp
     const ONE_IN: [u64; 7] = [2, 3, 5, 10, 20, 50, 100];
     let (cast, about) = cast(library, random, |_| true);
     let one_in = ONE_IN[random.below(ONE_IN.len() as u64) as usize];
-    let files = partial::subsample(&cast.files, cast.copies(), one_in, (unit, choice), random);
+    let files = partial::subsample(&cast.files, cast.form.copies(), one_in, (unit, choice), random);
     Scene { files, complete: false, ..cast.scene(format!("{about}, 1 in {one_in}")) }
 }
 

@@ -175,6 +175,73 @@ pub(super) fn delayed(library: &Library, random: &mut Random, _: usize) -> Scene
     Scene { files, ..cast.scene(format!("{about}, one port late by {delay_ns} ns")) }
 }
 
+/// A clock with this resolution.
+fn coarse(file: &Recording, resolution_ns: u64) -> Recording {
+    file.retimed(|time_ns| time_ns / resolution_ns * resolution_ns)
+}
+
+/// Captures of ports or of a sink with this resolution of times, each in several files or in one.
+fn with_coarse_clocks(library: &Library, random: &mut Random, resolution_ns: u64) -> Scene {
+    let (cast, about) = cast(library, random, |_| true);
+    let parts = [1, 2, 3, 5][random.below(4) as usize];
+    let mut files = Vec::new();
+    for file in &cast.files {
+        let points = split::split_points(file, parts, random);
+        files.extend(split::rotate(&coarse(file, resolution_ns), &points, 0));
+    }
+    Scene { files: in_order_or_not(files, random), ..cast.scene(format!("{about}, {parts} parts")) }
+}
+
+pub(super) fn microseconds(library: &Library, random: &mut Random, _: usize) -> Scene {
+    with_coarse_clocks(library, random, 1_000)
+}
+
+pub(super) fn milliseconds(library: &Library, random: &mut Random, _: usize) -> Scene {
+    with_coarse_clocks(library, random, 1_000_000)
+}
+
+/// Several distortions at once: losses, a snap length, a coarse clock, each of all captures or of one.
+/// Then some captures are rotated.
+pub(super) fn several_distortions(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (cast, mut about) = cast(library, random, |run| !run.name.contains("multirail"));
+    let mut files = if random.below(2) == 0 { cast.files.clone() } else { not_empty(at_leaf_sinks(&cast, 2)) };
+    for _ in 0..1 + random.below(2) {
+        let only = Some(random.below(files.len() as u64) as usize).filter(|_| random.below(2) == 0);
+        let bytes = 48 + random.below(209) as usize;
+        let (kind, burst) = (random.below(3), [1, 10, 100][random.below(3) as usize]);
+        for (_, file) in files.iter_mut().enumerate().filter(|(number, _)| only.is_none_or(|only| only == *number)) {
+            *file = match kind {
+                0 => partial::lose(file, 10, burst, random),
+                1 => partial::truncate(file, bytes),
+                _ => coarse(file, 1_000),
+            };
+        }
+        let what = match kind {
+            0 => format!("10 per mille lost in bursts of {burst}"),
+            1 => format!("{bytes} bytes"),
+            _ => "microseconds".to_owned(),
+        };
+        let of = only.map_or_else(String::new, |only| format!(" (file {only})"));
+        about = format!("{about}, {what}{of}");
+    }
+    if random.below(4) == 0 {
+        let (moved, clocks) = clocks(files, 590, 0, random);
+        files = moved;
+        about.push_str(&clocks);
+    }
+    let last_ns = files.iter().filter_map(|file| file.records.last()).map(|record| record.time_ns).min();
+    let captured = Some(cast.sent_between(0, last_ns.unwrap_or(0).saturating_add(1)));
+    let mut parts = Vec::new();
+    for (number, file) in files.iter().enumerate() {
+        let (count, overlap) = (1 + random.below(4) as usize, random.below(2) as usize * 50);
+        let points = split::split_points(file, count, random);
+        parts.extend(split::rotate(file, &points, overlap));
+        about = format!("{about}, file {number} in {count} parts with overlap {overlap}");
+    }
+    let files = in_order_or_not(parts, random);
+    Scene { files, captured, complete: false, ..cast.scene(about) }
+}
+
 /// Packets that the fabric lost behind the sender's port: there is no second mirror copy, and the
 /// sender's retransmission follows. Here only the second copy of a retransmitted packet's first
 /// transmission is missing, which changes no count.
