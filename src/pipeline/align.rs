@@ -134,7 +134,10 @@ fn has_coarse_clock(sample: &PacketSample) -> bool {
 }
 
 /// Notes on streams that may be files of several ports.
-pub(super) fn doubtful_stream_notes<'a>(inputs: &'a [Input], streams: &'a [usize]) -> impl Iterator<Item = String> + 'a {
+pub(super) fn doubtful_stream_notes<'a>(
+    inputs: &'a [Input],
+    streams: &'a [usize],
+) -> impl Iterator<Item = String> + 'a {
     streams.iter().filter_map(|first| inputs.get(*first)).map(|input| {
         format!(
             "{} and the files that follow it hold packets of one another and have times in milliseconds, so they may be files \

@@ -114,13 +114,14 @@ impl Readout {
         }
     }
 
-    /// Marks the packets of all connections of these streams as uncertain. Streams are given by their
-    /// first inputs.
+    /// Marks the packets of all connections of these streams, and of their unions, as uncertain. Streams
+    /// are given by their first inputs.
     pub(super) fn doubt(&mut self, streams: &[usize]) {
-        for first in streams {
-            let shards = self.inputs.iter_mut().skip(*first).take(1).flat_map(|input| &mut input.shards);
-            shards.flat_map(|shard| &mut shard.connections).for_each(|end| end.continuity.uncertain = true);
-        }
+        let inputs = self.inputs.iter_mut().enumerate().filter(|(input, _)| streams.contains(input));
+        let unions = self.unions.iter_mut().filter(|union| union.members.iter().any(|member| streams.contains(member)));
+        let readouts = inputs.map(|(_, input)| input).chain(unions.map(|union| &mut union.readout));
+        let connections = readouts.flat_map(|readout| &mut readout.shards).flat_map(|shard| &mut shard.connections);
+        connections.for_each(|end| end.continuity.uncertain = true);
     }
 
     /// Makes bins as wide, latencies as coarse and samples as small as if one run had read all

@@ -86,9 +86,9 @@ pub(super) fn run(
     pool.install(|| {
         let mut readout = analysis.end();
         readout.overlay(&look_alikes);
-        readout.doubt(&doubtful_streams);
         let unions = union::read(paths, options, (&reading, depth), &readout, &source)?;
         readout.add_unions(unions);
+        readout.doubt(&doubtful_streams);
         let parts = options.keep_parts.then(|| {
             readout.level(streams.len());
             let origins = paths.iter().zip(&aligned.clocks).zip(samples).zip(endings);

@@ -189,7 +189,8 @@ fn with_coarse_clocks(library: &Library, random: &mut Random, resolution_ns: u64
         let points = split::split_points(file, parts, random);
         files.extend(split::rotate(&coarse(file, resolution_ns), &points, 0));
     }
-    Scene { files: in_order_or_not(files, random), ..cast.scene(format!("{about}, {parts} parts")) }
+    // Both mirror copies of a packet may be the same record, so counts may be lower if they are marked.
+    Scene { files: in_order_or_not(files, random), complete: false, ..cast.scene(format!("{about}, {parts} parts")) }
 }
 
 pub(super) fn microseconds(library: &Library, random: &mut Random, _: usize) -> Scene {
@@ -205,6 +206,11 @@ pub(super) fn milliseconds(library: &Library, random: &mut Random, _: usize) -> 
 pub(super) fn several_distortions(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (cast, mut about) = cast(library, random, |run| !run.name.contains("multirail"));
     let mut files = if random.below(2) == 0 { cast.files.clone() } else { not_empty(at_leaf_sinks(&cast, 2)) };
+    if random.below(4) == 0 {
+        let (moved, clocks) = clocks(files, 590, 0, random);
+        files = moved;
+        about.push_str(&clocks);
+    }
     for _ in 0..1 + random.below(2) {
         let only = Some(random.below(files.len() as u64) as usize).filter(|_| random.below(2) == 0);
         let bytes = 48 + random.below(209) as usize;
@@ -223,11 +229,6 @@ pub(super) fn several_distortions(library: &Library, random: &mut Random, _: usi
         };
         let of = only.map_or_else(String::new, |only| format!(" (file {only})"));
         about = format!("{about}, {what}{of}");
-    }
-    if random.below(4) == 0 {
-        let (moved, clocks) = clocks(files, 590, 0, random);
-        files = moved;
-        about.push_str(&clocks);
     }
     let last_ns = files.iter().filter_map(|file| file.records.last()).map(|record| record.time_ns).min();
     let captured = Some(cast.sent_between(0, last_ns.unwrap_or(0).saturating_add(1)));
