@@ -133,19 +133,15 @@ fn has_coarse_clock(sample: &PacketSample) -> bool {
     sample.resolution_ns() >= align::MILLISECOND_NS
 }
 
-/// Notes on streams that may be files of several ports.
-pub(super) fn doubtful_stream_notes<'a>(
-    inputs: &'a [Input],
-    streams: &'a [usize],
-) -> impl Iterator<Item = String> + 'a {
-    streams.iter().filter_map(|first| inputs.get(*first)).map(|input| {
-        format!(
-            "{} and the files that follow it hold packets of one another and have times in milliseconds, so they may be files \
-             of several ports: some packets may count twice, and the coverage of their pairs is unknown; state the files of \
-             each capture with --streams",
-            input.name
-        )
-    })
+/// Note on the first input of a stream that may be files of several ports.
+const DOUBTFUL_STREAM: &str = "it and the files that follow it hold packets of one another and have times in milliseconds, \
+    so they may be files of several ports: some packets may count twice, and the coverage of their pairs is unknown; state \
+    the files of each capture with --streams";
+
+/// The note on an input, if any: on its end, and on its stream if that is doubtful.
+pub(super) fn input_note(ending: Option<&str>, is_doubtful: bool) -> Option<String> {
+    let parts: Vec<&str> = ending.into_iter().chain(is_doubtful.then_some(DOUBTFUL_STREAM)).collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 /// Joins the samples of each stream in that of its first input.

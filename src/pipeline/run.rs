@@ -77,10 +77,13 @@ pub(super) fn run(
     };
     let endings = reading.run(captures, &mut analysis, &pool, &report)?;
     let mut notes = align::notes(&inputs, &aligned, &align::pipes(paths, options), options);
-    notes.extend(align::doubtful_stream_notes(&inputs, &doubtful_streams));
-    for (input, ending) in inputs.iter_mut().zip(&endings) {
+    let input_notes: Vec<Option<String>> = (0..)
+        .zip(&endings)
+        .map(|(input, ending)| align::input_note(ending.note.as_deref(), doubtful_streams.contains(&input)))
+        .collect();
+    for ((input, ending), note) in inputs.iter_mut().zip(&endings).zip(&input_notes) {
         add_ending(input, ending);
-        notes.extend(ending.note.iter().map(|note| format!("{}: {note}", input.name)));
+        notes.extend(note.iter().map(|note| format!("{}: {note}", input.name)));
     }
     let own_sample = analysis.sample.take();
     pool.install(|| {
@@ -91,9 +94,9 @@ pub(super) fn run(
         readout.doubt(&doubtful_streams);
         let parts = options.keep_parts.then(|| {
             readout.level(streams.len());
-            let origins = paths.iter().zip(&aligned.clocks).zip(samples).zip(endings);
-            let extras = origins.map(|(((path, clock), sample), ending)| InputExtras {
-                note: ending.note,
+            let origins = paths.iter().zip(&aligned.clocks).zip(samples).zip(input_notes);
+            let extras = origins.map(|(((path, clock), sample), note)| InputExtras {
+                note,
                 clock: *clock,
                 known_clock: options.clocks.known.get(path).copied(),
                 merge_clock: merge::merge_clock(path, options),

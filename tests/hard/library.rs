@@ -38,7 +38,7 @@ pub(crate) struct PacketCount {
 impl PacketCount {
     /// One transmission of a packet with this opcode.
     pub(crate) fn one(opcode: Opcode) -> Self {
-        Self { all: 1, data: u64::from(opcode.0 & OPERATION != ACKNOWLEDGE) }
+        Self { all: 1, data: u64::from(!opcode.is_ack()) }
     }
 }
 
@@ -48,10 +48,6 @@ impl AddAssign for PacketCount {
         self.data += other.data;
     }
 }
-
-/// Bits of an opcode that name the operation, and its acknowledgement.
-const OPERATION: u8 = 0x1F;
-const ACKNOWLEDGE: u8 = 0x11;
 
 /// Messages and bytes by sender and receiver.
 pub(crate) type ReferenceSums = BTreeMap<(u32, u32), (u64, u64)>;

@@ -201,8 +201,8 @@ pub(super) fn milliseconds(library: &Library, random: &mut Random, _: usize) -> 
     with_coarse_clocks(library, random, 1_000_000)
 }
 
-/// Several distortions at once: losses, a snap length, a coarse clock, each of all captures or of one.
-/// Then some captures are rotated.
+/// Several distortions at once: other clocks, then losses, a snap length or times in microseconds, of all
+/// captures or of one. Then some captures are rotated.
 pub(super) fn several_distortions(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (cast, mut about) = cast(library, random, |run| !run.name.contains("multirail"));
     let mut files = if random.below(2) == 0 { cast.files.clone() } else { not_empty(at_leaf_sinks(&cast, 2)) };
@@ -230,6 +230,7 @@ pub(super) fn several_distortions(library: &Library, random: &mut Random, _: usi
         let of = only.map_or_else(String::new, |only| format!(" (file {only})"));
         about = format!("{about}, {what}{of}");
     }
+    // A burst at the end is a capture that ended early. If clocks differ, this may be before the first message.
     let last_ns = files.iter().filter_map(|file| file.records.last()).map(|record| record.time_ns).min();
     let captured = Some(cast.sent_between(0, last_ns.unwrap_or(0).saturating_add(1)));
     let mut parts = Vec::new();
