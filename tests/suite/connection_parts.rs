@@ -239,8 +239,7 @@ fn merged_parts_of_nccl_are_marked() {
 fn responses_without_their_requests_are_not_known_to_be_complete() {
     let sink = Recording::read(&runs::named("ompi-openib-ring2").sink()).expect("capture");
     let is_response = |record: &RecordedPacket| {
-        let opcode = PacketFrame::read(sink.link_type, record).map(|frame| frame.opcode);
-        opcode.is_some_and(|opcode| opcode.is_read_response())
+        PacketFrame::read(sink.link_type, record).is_some_and(|frame| frame.opcode.is_read_response())
     };
     let all = partial::keep(&sink, |_, record| is_response(record));
     let every_tenth = partial::keep(&all, |index, _| index % 10 == 0);

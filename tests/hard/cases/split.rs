@@ -211,7 +211,7 @@ pub(super) fn several_distortions(library: &Library, random: &mut Random, _: usi
         files = moved;
         about.push_str(&clocks);
     }
-    for _ in 0..1 + random.below(2) {
+    for _ in 0..=random.below(2) {
         let only = Some(random.below(files.len() as u64) as usize).filter(|_| random.below(2) == 0);
         let bytes = 48 + random.below(209) as usize;
         let (kind, burst) = (random.below(3), [1, 10, 100][random.below(3) as usize]);
