@@ -38,7 +38,8 @@ const EVEN_PERCENT: u64 = 25;
 /// losses of the fabric repeat fewer.
 const UNCLEAR_REPEATED_PERCENT: u64 = 5;
 
-/// If so many datagrams, and no fewer, were all observed again, the copies are those of a second point.
+/// If there are at least so many datagrams, and each was observed again, they are copies of a second point:
+/// the transport never retransmits datagrams.
 const FEW_DATAGRAMS: u64 = 4;
 
 /// If no go-back-N explains at least half of the repeated requests, and at least so many, then they are
