@@ -11,7 +11,7 @@
 //! Different captures therefore get different folders, and the same captures replace their own.
 //! Files are written to a scratch folder that readers ignore, and renamed at the end.
 
-use super::{MessageWriter, ProfileError, io_error, tables};
+use super::{MessageWriter, ProfileError, io_error, messages};
 use crate::model::{MessageRow, Profile};
 use crate::scratch::Scratch;
 use std::fs;
@@ -39,7 +39,7 @@ impl DatasetWriter {
     /// Names that no key may have: those of the columns, and `capture`.
     #[must_use]
     pub fn reserved_names() -> Vec<String> {
-        let table = tables::messages(&[], &Profile::default());
+        let table = messages::frame(&[], &Profile::default());
         let columns = table.iter().flat_map(|table| table.get_column_names()).map(ToString::to_string);
         columns.chain([CAPTURE.to_owned()]).collect()
     }

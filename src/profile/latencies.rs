@@ -1,7 +1,7 @@
 //! The Parquet tables of latencies: histograms, their buckets, and the time series.
 
 use super::ProfileError;
-use super::tables::TableReader;
+use super::decode::{TableFile, TableReader};
 use crate::model::column::ColumnUnit::{Bytes, Count, Name, Nanoseconds, Number, SquareNanoseconds, Timestamp};
 use crate::model::histogram::COARSE_BUCKETS;
 use crate::model::profile::{LatencyBin, LatencyRow};
@@ -93,19 +93,20 @@ pub(super) fn timeline() -> Table<LatencyBin> {
 
 /// Reads the latency time series; `latencies` is the number of rows of the table it refers to.
 pub(super) fn read_timeline(path: &Path, bytes: Vec<u8>, latencies: usize) -> Result<Vec<LatencyBin>, ProfileError> {
-    let table = TableReader::open(path, bytes)?;
-    let time = table.i64("time_ns")?;
-    let (latency, bucket, count) = (table.u32("latency")?, table.u32("bucket")?, table.u32("count")?);
-    let row = |row: usize| {
-        let (latency, bucket) = (table.value(&latency, row)?, table.value(&bucket, row)?);
-        if latency as usize >= latencies {
-            return Err(table.invalid_value(row, format!("latency {latency} is not in the table of {latencies}")));
-        }
-        let bucket = u16::try_from(bucket).ok().filter(|bucket| *bucket < COARSE_BUCKETS);
-        let bucket = bucket.ok_or_else(|| table.invalid_value(row, "no such bucket".to_owned()))?;
-        Ok(LatencyBin { time_ns: table.value(&time, row)?, latency, bucket, count: table.value(&count, row)? })
-    };
-    (0..table.rows()).map(row).collect()
+    TableFile::open(path, bytes)?.read(|table| {
+        let time = table.i64("time_ns")?;
+        let (latency, bucket, count) = (table.u32("latency")?, table.u32("bucket")?, table.u32("count")?);
+        let row = |row: usize| {
+            let (latency, bucket) = (table.value(&latency, row)?, table.value(&bucket, row)?);
+            if latency as usize >= latencies {
+                return Err(table.invalid_value(row, format!("latency {latency} is not in the table of {latencies}")));
+            }
+            let bucket = u16::try_from(bucket).ok().filter(|bucket| *bucket < COARSE_BUCKETS);
+            let bucket = bucket.ok_or_else(|| table.invalid_value(row, "no such bucket".to_owned()))?;
+            Ok(LatencyBin { time_ns: table.value(&time, row)?, latency, bucket, count: table.value(&count, row)? })
+        };
+        (0..table.rows()).map(row).collect()
+    })
 }
 
 /// Reads histograms and buckets, each with its path for errors; `connections` is the number of rows
@@ -115,7 +116,16 @@ pub(super) fn read(
     (buckets_path, buckets_bytes): (PathBuf, Vec<u8>),
     connections: usize,
 ) -> Result<PackedRows<LatencyRow>, ProfileError> {
-    let table = TableReader::open(&path, bytes)?;
+    let latencies = TableFile::open(&path, bytes)?;
+    let buckets = read_buckets(&buckets_path, buckets_bytes, latencies.rows())?;
+    latencies.read(|table| read_part(table, &buckets, connections))
+}
+
+fn read_part(
+    table: &TableReader<'_>,
+    buckets: &[(u32, u32, u32)],
+    connections: usize,
+) -> Result<Vec<LatencyRow>, ProfileError> {
     let (connection, interval, verb) = (table.u32("connection")?, table.text("interval")?, table.text("verb")?);
     let kept_bits = table.u32("kept_bits")?;
     let numbers = [
@@ -138,37 +148,51 @@ pub(super) fn read(
             return Err(table.invalid_value(row, format!("the minimum {min} ns exceeds the maximum {max} ns")));
         }
         let wide = |high: u64, low: u64| u128::from(high) << 64 | u128::from(low);
+        let latency = table.first_row() + row;
+        let of_row = |wanted: usize| buckets.partition_point(|&(latency, ..)| (latency as usize) < wanted);
+        let own = &buckets[of_row(latency)..of_row(latency + 1)];
         let parts = HistogramParts {
             kept_bits: table.value(&kept_bits, row)?,
-            buckets: Vec::new(),
+            buckets: own.iter().map(|&(_, bucket, count)| (bucket, count)).collect(),
             samples,
             extremes: Some((min, max)),
             sum: wide(sum_high, sum_low),
             sum_of_squares: wide(squares_high, squares_low),
         };
-        let timing = TimingKey { interval, verb, size: SizeClass::of(from_bytes) };
-        Ok((table.connection(&connection, row, connections)?, timing, parts))
+        Ok(LatencyRow {
+            connection: table.connection(&connection, row, connections)?,
+            timing: TimingKey { interval, verb, size: SizeClass::of(from_bytes) },
+            histogram: Histogram::from_parts(parts),
+        })
     };
-    let mut rows = (0..table.rows()).map(row).collect::<Result<Vec<_>, ProfileError>>()?;
-    let table = TableReader::open(&buckets_path, buckets_bytes)?;
-    let (latency, bucket, count) = (table.u32("latency")?, table.u32("bucket")?, table.u32("count")?);
-    for row in 0..table.rows() {
-        let latency = table.value(&latency, row)?;
-        let (_, _, parts) = rows
-            .get_mut(latency as usize)
-            .ok_or_else(|| table.invalid_value(row, format!("latency {latency} is not in the table of latencies")))?;
-        parts.buckets.push((table.value(&bucket, row)?, table.value(&count, row)?));
-    }
-    let whole = |(connection, timing, parts)| {
-        let histogram = Histogram::from_parts(parts);
-        LatencyRow { connection, timing, histogram }
+    (0..table.rows()).map(row).collect()
+}
+
+/// Reads the buckets, in the order of the histograms that they belong to; `latencies` is the number
+/// of histograms.
+fn read_buckets(path: &Path, bytes: Vec<u8>, latencies: usize) -> Result<Vec<(u32, u32, u32)>, ProfileError> {
+    let table = TableFile::open(path, bytes)?;
+    let mut rows = Vec::with_capacity(table.rows());
+    let of_part = |table: &TableReader<'_>| {
+        let (latency, bucket, count) = (table.u32("latency")?, table.u32("bucket")?, table.u32("count")?);
+        let row = |row: usize| {
+            let latency = table.value(&latency, row)?;
+            if latency as usize >= latencies {
+                return Err(table.invalid_value(row, format!("latency {latency} is not in the table of {latencies}")));
+            }
+            Ok((latency, table.value(&bucket, row)?, table.value(&count, row)?))
+        };
+        (0..table.rows()).map(row).collect()
     };
-    Ok(rows.into_iter().map(whole).collect())
+    table.for_each_part(of_part, |part| rows.extend(part))?;
+    // This program writes them in order. A stable sort costs nothing then.
+    rows.sort_by_key(|&(latency, ..)| latency);
+    Ok(rows)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tables;
+    use super::super::encode;
     use super::*;
     use crate::model::Recorder;
 
@@ -184,9 +208,9 @@ mod tests {
             table.columns.retain(|column| column.description.name != "min_ns");
             let table = table.column("min_ns", Nanoseconds, "the shortest time", move |_: &HistogramRow| min_ns);
             let histograms: Vec<HistogramRow> = rows.iter().cloned().map(HistogramRow::from).collect();
-            let latencies = tables::bytes(&path, [histograms].iter(), &table).unwrap();
+            let latencies = encode::bytes(&path, [histograms].iter(), &table).unwrap();
             let own: Vec<_> = bucket_rows(rows.iter().cloned()).collect();
-            let buckets = tables::bytes(&path, [own].iter(), &buckets()).unwrap();
+            let buckets = encode::bytes(&path, [own].iter(), &buckets()).unwrap();
             read((path.clone(), latencies), (path, buckets), 1)
         };
         assert!(read_with(5).unwrap().iter().eq(rows.iter().cloned()));

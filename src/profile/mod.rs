@@ -31,8 +31,11 @@
 //!
 //! **Version**: a change to the meaning, name or type of a field or column increments [`VERSION`].
 
+mod connections;
 mod dataset;
+mod decode;
 mod document;
+mod encode;
 mod latencies;
 mod messages;
 mod parquet_check;
@@ -42,6 +45,7 @@ mod sizes;
 mod storage;
 mod streams;
 mod tables;
+mod threads;
 
 pub use dataset::DatasetWriter;
 pub use messages::MessageWriter;
@@ -233,7 +237,7 @@ pub enum ProfileError {
 #[must_use]
 pub fn column_tables() -> Vec<TableDescription> {
     vec![
-        tables::connections().describe(),
+        connections::table().describe(),
         paths::table().describe(),
         tables::timeline().describe(),
         tables::senders().describe(),
@@ -264,7 +268,7 @@ impl ProfileWriter {
         if place.file_name().is_none() {
             return Err(ProfileError::Nameless { path: place.to_owned() });
         }
-        tables::start_threads()?;
+        threads::start()?;
         let resolved = scratch::resolve(place).map_err(io_error(place, "cannot be written"))?;
         if resolved.exists() {
             check_replaceable(&resolved)?;
@@ -349,17 +353,17 @@ type WrittenFile = (String, TableDigest);
 /// Writes all files of a profile but the document, several at a time.
 fn write_tables(profile: &Profile, folder: &Path) -> Result<BTreeMap<String, TableDigest>, ProfileError> {
     let to = TableFolder(folder);
-    let mut writes: Vec<tables::Task<'_, Result<WrittenFile, ProfileError>>> = vec![
+    let mut writes: Vec<threads::Task<'_, Result<WrittenFile, ProfileError>>> = vec![
         // The largest first, so that no thread is left alone with them.
         Box::new(|| {
-            to.write_groups(&latencies::table(), tables::groups(profile.latencies.iter().map(HistogramRow::from)))
+            to.write_groups(&latencies::table(), encode::groups(profile.latencies.iter().map(HistogramRow::from)))
         }),
-        Box::new(|| to.write(&tables::connections(), &profile.connections)),
-        Box::new(|| to.write_groups(&tables::health(), tables::groups(profile.health.iter()))),
-        Box::new(|| to.write_groups(&sizes::table(), tables::groups(profile.sizes.iter()))),
-        Box::new(|| to.write_groups(&paths::table(), tables::groups(paths::rows(&profile.connections)))),
+        Box::new(|| to.write(&connections::table(), &profile.connections)),
+        Box::new(|| to.write_groups(&tables::health(), encode::groups(profile.health.iter()))),
+        Box::new(|| to.write_groups(&sizes::table(), encode::groups(profile.sizes.iter()))),
+        Box::new(|| to.write_groups(&paths::table(), encode::groups(paths::rows(&profile.connections)))),
         Box::new(|| {
-            to.write_groups(&latencies::buckets(), tables::groups(latencies::bucket_rows(profile.latencies.iter())))
+            to.write_groups(&latencies::buckets(), encode::groups(latencies::bucket_rows(profile.latencies.iter())))
         }),
         Box::new(|| to.write(&tables::timeline(), &profile.timeline)),
         Box::new(|| to.write(&latencies::timeline(), &profile.latency_timeline)),
@@ -378,7 +382,7 @@ fn write_tables(profile: &Profile, folder: &Path) -> Result<BTreeMap<String, Tab
     if let Some(parts) = &profile.parts {
         writes.push(Box::new(|| to.put(PARTS, parts)));
     }
-    tables::in_parallel(writes).into_iter().collect()
+    threads::in_parallel(writes).into_iter().collect()
 }
 
 /// The folder that the files of a profile are written to.
@@ -386,7 +390,7 @@ struct TableFolder<'a>(&'a Path);
 
 impl TableFolder<'_> {
     fn write<R>(&self, table: &Table<R>, rows: &[R]) -> Result<WrittenFile, ProfileError> {
-        self.write_groups(table, rows.chunks(tables::GROUP))
+        self.write_groups(table, rows.chunks(encode::GROUP))
     }
 
     fn write_groups<R>(
@@ -395,7 +399,7 @@ impl TableFolder<'_> {
         groups: impl Iterator<Item = impl AsRef<[R]>>,
     ) -> Result<WrittenFile, ProfileError> {
         let path = self.0.join(table.name);
-        self.put(table.name, &tables::bytes(&path, groups, table)?)
+        self.put(table.name, &encode::bytes(&path, groups, table)?)
     }
 
     fn put(&self, name: &str, bytes: &[u8]) -> Result<WrittenFile, ProfileError> {
@@ -536,7 +540,7 @@ pub fn read(place: &Path) -> Result<Profile, ProfileError> {
     }
     let table = |name: &str| read_file(place, name, &digests);
     let (path, bytes) = table(CONNECTIONS)?;
-    profile.connections = tables::read_connections(&path, bytes)?;
+    profile.connections = connections::read(&path, bytes)?;
     let quality = profile.sampling.map(|sampling| sampling.quality()).unwrap_or_default();
     profile.connections.iter_mut().filter_map(|row| row.sampled.as_mut()).for_each(|row| row.quality = quality);
     // Profiles of earlier states of this version do not have the table.

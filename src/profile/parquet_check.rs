@@ -4,7 +4,7 @@
 //! program. The file's digest does not help: it shows only that the file belongs to its profile,
 //! whoever made both.
 
-use polars::prelude::{ArrowDataType, ParquetReader, PolarsResult, SerReader};
+use polars::prelude::{ArrowDataType, FileMetadataRef, ParquetReader, PolarsResult, SerReader};
 use polars_parquet_format::thrift::protocol::TCompactInputProtocol;
 use polars_parquet_format::{PageHeader, PageType};
 use std::io::Cursor;
@@ -13,20 +13,21 @@ use std::ops::Range;
 /// Maximum of an uncompressed page. This program writes pages of about 1 MiB.
 const MAX_PAGE_BYTES: usize = 1 << 26;
 
-/// True if all columns have types that this program writes, and a value for each row.
-pub(super) fn has_valid_columns(bytes: &[u8]) -> PolarsResult<bool> {
+/// The metadata of a file, if all columns have types that this program writes, and a value for each
+/// row.
+pub(super) fn valid_metadata(bytes: &[u8]) -> PolarsResult<Option<FileMetadataRef>> {
     use ArrowDataType::{Float64, Int64, UInt32, UInt64, Utf8View};
     let mut reader = ParquetReader::new(Cursor::new(bytes));
     if !reader.schema()?.iter_values().all(|field| matches!(field.dtype, Float64 | Int64 | UInt32 | UInt64 | Utf8View))
     {
-        return Ok(false);
+        return Ok(None);
     }
-    let metadata = reader.get_metadata()?;
+    let metadata = reader.get_metadata()?.clone();
     let groups = &metadata.row_groups;
     let rows = groups.iter().try_fold(0usize, |sum, group| sum.checked_add(group.num_rows()));
     // A written row takes more than two bytes, even if all rows are equal.
     let is_plausible = rows.is_some_and(|rows| rows == metadata.num_rows && rows <= bytes.len());
-    Ok(is_plausible
+    let is_valid = is_plausible
         && groups.iter().all(|group| {
             let rows = group.num_rows();
             group.parquet_columns().iter().all(|column| {
@@ -34,7 +35,8 @@ pub(super) fn has_valid_columns(bytes: &[u8]) -> PolarsResult<bool> {
                 usize::try_from(column.num_values()) == Ok(rows)
                     && pages.is_some_and(|pages| pages_are_consistent(pages, rows))
             })
-        }))
+        });
+    Ok(is_valid.then_some(metadata))
 }
 
 fn part(bytes: &[u8], range: Range<u64>) -> Option<&[u8]> {
@@ -75,7 +77,8 @@ fn checked_page_size(header: &PageHeader, left_bytes: usize, left_rows: usize) -
 
 #[cfg(test)]
 mod tests {
-    use super::super::tables::{self, TableReader};
+    use super::super::decode::TableFile;
+    use super::super::{ProfileError, encode};
     use super::*;
     use crate::model::column::ColumnUnit::Bytes;
     use crate::model::table::Table;
@@ -85,7 +88,11 @@ mod tests {
     /// Three rows; one has no value.
     fn written(path: &Path) -> Vec<u8> {
         let table = Table::new("some.parquet").column("bytes", Bytes, "some bytes", |row: &Option<u64>| *row);
-        tables::bytes(path, [[Some(7), None, Some(9)]].iter(), &table).unwrap()
+        encode::bytes(path, [[Some(7), None, Some(9)]].iter(), &table).unwrap()
+    }
+
+    fn values(path: &Path, bytes: Vec<u8>) -> Result<Vec<Option<u64>>, ProfileError> {
+        TableFile::open(path, bytes)?.read(|table| table.u64("bytes"))
     }
 
     /// The header of the first page of a type, and its byte range.
@@ -118,20 +125,19 @@ mod tests {
         let (data, place) = header(&bytes, PageType::DATA_PAGE);
         let same = with_header(&bytes, &place, &data);
         assert_eq!(same, bytes);
-        assert_eq!(TableReader::open(path, same).unwrap().u64("bytes").unwrap(), [Some(7), None, Some(9)]);
+        assert_eq!(values(path, same).unwrap(), [Some(7), None, Some(9)]);
         // The reader turns -1 into the largest number, and allocates a bit for each.
         for claim in [-1, 0, 2, 4, -64] {
             let mut data = data.clone();
             data.data_page_header.as_mut().unwrap().num_values = claim;
-            let error =
-                TableReader::open(path, with_header(&bytes, &place, &data)).err().map(|error| error.to_string());
+            let error = values(path, with_header(&bytes, &place, &data)).err().map(|error| error.to_string());
             assert!(error.is_some_and(|error| error.contains("some.parquet")), "{claim}");
         }
         let (dictionary, place) = header(&bytes, PageType::DICTIONARY_PAGE);
         for claim in [-1, 63] {
             let mut dictionary = dictionary.clone();
             dictionary.dictionary_page_header.as_mut().unwrap().num_values = claim;
-            assert!(TableReader::open(path, with_header(&bytes, &place, &dictionary)).is_err(), "{claim}");
+            assert!(values(path, with_header(&bytes, &place, &dictionary)).is_err(), "{claim}");
         }
     }
 

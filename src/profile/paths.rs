@@ -2,7 +2,8 @@
 //! DSCP, ECN, PCP, UDP source port).
 
 use super::ProfileError;
-use super::tables::{CONNECTION, TableReader};
+use super::decode::{TableFile, TableReader};
+use super::tables::CONNECTION;
 use crate::model::PathSums;
 use crate::model::column::ColumnUnit::{Bytes, Count, Name, Number};
 use crate::model::paths::add_path;
@@ -54,14 +55,21 @@ pub(super) fn table() -> Table<PathRow> {
 
 /// Reads the table into the connections.
 pub(super) fn read(path: &Path, bytes: Vec<u8>, connections: &mut [ConnectionRow]) -> Result<(), ProfileError> {
-    let table = TableReader::open(path, bytes)?;
+    let table = TableFile::open(path, bytes)?;
+    let count = connections.len();
+    // Within the limit even if the file is not.
+    let mut add = |row: PathRow| add_path(&mut connections[row.connection as usize].paths, row.sums);
+    table.for_each_part(|part| read_part(part, count), |rows| rows.into_iter().for_each(&mut add))
+}
+
+fn read_part(table: &TableReader<'_>, connections: usize) -> Result<Vec<PathRow>, ProfileError> {
     let connection = table.u32("connection")?;
     let names = ["sl", "vl", "p_key", "dscp", "ecn", "pcp", "udp_src_port"];
     let fields = names.into_iter().map(|name| table.u32(name)).collect::<Result<Vec<_>, ProfileError>>()?;
     let beyond = table.text("beyond_limit")?;
     let sums = table.u64s(["packets", "wire_bytes", "retransmitted_packets", "ecn_ce_packets"])?;
-    for row in 0..table.rows() {
-        let number = table.connection(&connection, row, connections.len())?;
+    let row = |row: usize| {
+        let connection = table.connection(&connection, row, connections)?;
         let mut values = [None; 7];
         for (value, column) in values.iter_mut().zip(&fields) {
             *value = column.get(row).copied().flatten();
@@ -69,10 +77,9 @@ pub(super) fn read(path: &Path, bytes: Vec<u8>, connections: &mut [ConnectionRow
         let [packets, wire_bytes, retransmitted_packets, ecn_ce_packets] = table.values(&sums, row)?;
         let fields = path_fields(values, beyond.get(row).copied().flatten());
         let sums = PathSums { fields, packets, wire_bytes, retransmitted_packets, ecn_ce_packets };
-        // Within the limit even if the file is not.
-        add_path(&mut connections[number as usize].paths, sums);
-    }
-    Ok(())
+        Ok(PathRow { connection, sums })
+    };
+    (0..table.rows()).map(row).collect()
 }
 
 /// The fields of a row; bits beyond the length of a field are ignored.

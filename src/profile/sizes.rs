@@ -1,7 +1,8 @@
 //! The Parquet table of sizes: one row per connection, category of sizes, and power of two.
 
 use super::ProfileError;
-use super::tables::{CONNECTION, TableReader};
+use super::decode::TableFile;
+use super::tables::CONNECTION;
 use crate::model::column::ColumnUnit::{Bytes, Count, Name, Number};
 use crate::model::profile::SizeRow;
 use crate::model::table::Table;
@@ -38,25 +39,28 @@ pub(super) fn table() -> Table<SizeRow> {
 /// Reads the table. `path` is for errors; `connections` is the number of rows of the table of
 /// connections.
 pub(super) fn read(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<PackedRows<SizeRow>, ProfileError> {
-    let table = TableReader::open(path, bytes)?;
-    let (connection, category, numbers) =
-        (table.u32("connection")?, table.text("category")?, table.u64s(NUMBER_COLUMNS)?);
-    let row = |row: usize| {
-        let category =
-            table.parse_name(&category, row, SizeCategory::ALL, SizeCategory::name, "not a category of sizes")?;
-        let [from_bytes, count, bytes, smallest_bytes, largest_bytes] = table.values(&numbers, row)?;
-        let size = SizeClass::of(from_bytes);
-        if count == 0
-            || smallest_bytes > largest_bytes
-            || [smallest_bytes, largest_bytes].map(SizeClass::of) != [size; 2]
-        {
-            return Err(table.invalid_value(
-                row,
-                format!("{count} sizes from {smallest_bytes} to {largest_bytes} are outside the class of {from_bytes}"),
-            ));
-        }
-        let sums = SizeSums { count, bytes, smallest_bytes, largest_bytes };
-        Ok(SizeRow { connection: table.connection(&connection, row, connections)?, category, size, sums })
-    };
-    (0..table.rows()).map(row).collect()
+    TableFile::open(path, bytes)?.read(|table| {
+        let (connection, category, numbers) =
+            (table.u32("connection")?, table.text("category")?, table.u64s(NUMBER_COLUMNS)?);
+        let row = |row: usize| {
+            let category =
+                table.parse_name(&category, row, SizeCategory::ALL, SizeCategory::name, "not a category of sizes")?;
+            let [from_bytes, count, bytes, smallest_bytes, largest_bytes] = table.values(&numbers, row)?;
+            let size = SizeClass::of(from_bytes);
+            if count == 0
+                || smallest_bytes > largest_bytes
+                || [smallest_bytes, largest_bytes].map(SizeClass::of) != [size; 2]
+            {
+                return Err(table.invalid_value(
+                    row,
+                    format!(
+                        "{count} sizes from {smallest_bytes} to {largest_bytes} are outside the class of {from_bytes}"
+                    ),
+                ));
+            }
+            let sums = SizeSums { count, bytes, smallest_bytes, largest_bytes };
+            Ok(SizeRow { connection: table.connection(&connection, row, connections)?, category, size, sums })
+        };
+        (0..table.rows()).map(row).collect()
+    })
 }

@@ -1,7 +1,8 @@
 //! The Parquet table of storage commands: one row per connection, operation and status.
 
 use super::ProfileError;
-use super::tables::{CONNECTION, TableReader, names};
+use super::decode::TableFile;
+use super::tables::{CONNECTION, names};
 use crate::model::column::ColumnUnit::{Count, Name, Number};
 use crate::model::storage::{STORAGE_KIND, STORAGE_RESULT};
 use crate::model::table::Table;
@@ -25,20 +26,27 @@ pub(super) fn table() -> Table<StorageRow> {
 /// Reads the table; `path` is for errors, and `connections` is the number of rows of the table that
 /// it refers to.
 pub(super) fn read(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<Vec<StorageRow>, ProfileError> {
-    let table = TableReader::open(path, bytes)?;
-    let (connection, kind, result) = (table.u32("connection")?, table.text("kind")?, table.text("result")?);
-    let (operation, status) = (table.text("operation")?, table.text("status")?);
-    let (counts, most_outstanding) = (table.u64s(names(StorageCounts::COLUMNS))?, table.u64("most_outstanding")?);
-    let row = |row: usize| {
-        Ok(StorageRow {
-            connection: table.connection(&connection, row, connections)?,
-            kind: table.parse_name(&kind, row, StorageRowKind::ALL, StorageRowKind::name, "not a kind of commands")?,
-            operation: printable(table.value(&operation, row)?),
-            result: table.parse_name(&result, row, StorageResult::ALL, StorageResult::name, "not a result")?,
-            status: printable(table.value(&status, row)?),
-            counts: StorageCounts::from_values(table.values(&counts, row)?),
-            most_outstanding: table.value(&most_outstanding, row)?,
-        })
-    };
-    (0..table.rows()).map(row).collect()
+    TableFile::open(path, bytes)?.read(|table| {
+        let (connection, kind, result) = (table.u32("connection")?, table.text("kind")?, table.text("result")?);
+        let (operation, status) = (table.text("operation")?, table.text("status")?);
+        let (counts, most_outstanding) = (table.u64s(names(StorageCounts::COLUMNS))?, table.u64("most_outstanding")?);
+        let row = |row: usize| {
+            Ok(StorageRow {
+                connection: table.connection(&connection, row, connections)?,
+                kind: table.parse_name(
+                    &kind,
+                    row,
+                    StorageRowKind::ALL,
+                    StorageRowKind::name,
+                    "not a kind of commands",
+                )?,
+                operation: printable(table.value(&operation, row)?),
+                result: table.parse_name(&result, row, StorageResult::ALL, StorageResult::name, "not a result")?,
+                status: printable(table.value(&status, row)?),
+                counts: StorageCounts::from_values(table.values(&counts, row)?),
+                most_outstanding: table.value(&most_outstanding, row)?,
+            })
+        };
+        (0..table.rows()).map(row).collect()
+    })
 }

@@ -2,7 +2,8 @@
 //! and operation.
 
 use super::ProfileError;
-use super::tables::{CONNECTION, TableReader};
+use super::decode::TableFile;
+use super::tables::CONNECTION;
 use crate::model::StreamSums;
 use crate::model::column::ColumnUnit::{Bytes, Count, Flag, Name, Number, Timestamp};
 use crate::model::profile::{StreamEnvelope, StreamRow};
@@ -38,34 +39,35 @@ pub(super) fn table() -> Table<StreamRow> {
 /// Reads the table; `path` is for errors, and `connections` is the number of rows of the table that
 /// it refers to.
 pub(super) fn read(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<Vec<StreamRow>, ProfileError> {
-    let table = TableReader::open(path, bytes)?;
-    let (connection, operation) = (table.u32("connection")?, table.text("operation")?);
-    let (context, world) = (table.u32("context")?, table.u32("is_world")?);
-    let (rank, tag) = (table.u32("communicator_rank")?, table.i64("tag")?);
-    let (messages, mpi_bytes) = (table.u64("messages")?, table.u64("mpi_bytes")?);
-    let (first, last) = (table.i64("first_time_ns")?, table.i64("last_time_ns")?);
-    let row = |row: usize| {
-        let envelope = if context.get(row).copied().flatten().is_some() {
-            let tag = table.value(&tag, row)?;
-            Some(StreamEnvelope {
-                context: table.value(&context, row)?,
-                world: table.value(&world, row)? != 0,
-                rank: table.value(&rank, row)?,
-                tag: i32::try_from(tag).map_err(|_| table.invalid_value(row, format!("{tag} is not a tag")))?,
+    TableFile::open(path, bytes)?.read(|table| {
+        let (connection, operation) = (table.u32("connection")?, table.text("operation")?);
+        let (context, world) = (table.u32("context")?, table.u32("is_world")?);
+        let (rank, tag) = (table.u32("communicator_rank")?, table.i64("tag")?);
+        let (messages, mpi_bytes) = (table.u64("messages")?, table.u64("mpi_bytes")?);
+        let (first, last) = (table.i64("first_time_ns")?, table.i64("last_time_ns")?);
+        let row = |row: usize| {
+            let envelope = if context.get(row).copied().flatten().is_some() {
+                let tag = table.value(&tag, row)?;
+                Some(StreamEnvelope {
+                    context: table.value(&context, row)?,
+                    world: table.value(&world, row)? != 0,
+                    rank: table.value(&rank, row)?,
+                    tag: i32::try_from(tag).map_err(|_| table.invalid_value(row, format!("{tag} is not a tag")))?,
+                })
+            } else {
+                None
+            };
+            Ok(StreamRow {
+                connection: table.connection(&connection, row, connections)?,
+                envelope,
+                operation: table.parse_name(&operation, row, MpiOperation::ALL, MpiOperation::name, "no operation")?,
+                sums: StreamSums {
+                    messages: table.value(&messages, row)?,
+                    mpi_bytes: table.value(&mpi_bytes, row)?,
+                    times_ns: first.get(row).copied().flatten().zip(last.get(row).copied().flatten()),
+                },
             })
-        } else {
-            None
         };
-        Ok(StreamRow {
-            connection: table.connection(&connection, row, connections)?,
-            envelope,
-            operation: table.parse_name(&operation, row, MpiOperation::ALL, MpiOperation::name, "no operation")?,
-            sums: StreamSums {
-                messages: table.value(&messages, row)?,
-                mpi_bytes: table.value(&mpi_bytes, row)?,
-                times_ns: first.get(row).copied().flatten().zip(last.get(row).copied().flatten()),
-            },
-        })
-    };
-    (0..table.rows()).map(row).collect()
+        (0..table.rows()).map(row).collect()
+    })
 }
