@@ -22,7 +22,7 @@ mod packet_sample;
 mod tests;
 
 pub use chains::chains;
-pub use packet_sample::{MILLISECOND_NS, PacketSample, SampleCandidate, hash};
+pub use packet_sample::{PacketSample, SampleCandidate, hash};
 
 use crate::model::{Clock, ClockRow, ConnectionKey, PacketRole, SizeClass, Verb};
 use common::CommonPackets;

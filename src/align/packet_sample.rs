@@ -26,7 +26,7 @@ const LEAST_COMMON: usize = 2;
 const MIN_PACKETS: usize = 16;
 
 /// With this resolution, two ports have most packets at the same time.
-pub const MILLISECOND_NS: i64 = 1_000_000;
+const COARSE_NS: i64 = 1_000_000;
 
 /// A packet in a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -236,11 +236,16 @@ impl PacketSample {
         packets.array_windows().any(|[one, other]| one == other)
     }
 
-    /// Resolution of the times: 1 ns, 1 us or 1 ms.
+    /// True if the times are in milliseconds, so that packets of two ports can be at the same time.
     #[must_use]
-    pub fn resolution_ns(&self) -> i64 {
+    pub fn has_coarse_clock(&self) -> bool {
+        self.resolution_ns() >= COARSE_NS
+    }
+
+    /// Resolution of the times: 1 ns, 1 us or 1 ms.
+    fn resolution_ns(&self) -> i64 {
         let fits = |step: &i64| self.sample.items().all(|packet| packet.time_ns % step == 0);
-        [MILLISECOND_NS, 1_000].into_iter().find(fits).unwrap_or(1)
+        [COARSE_NS, 1_000].into_iter().find(fits).unwrap_or(1)
     }
 
     /// Senders and receivers of the packets.

@@ -106,19 +106,21 @@ pub(super) fn align(
     let streams = streams::group(paths, &samples, &spans_ns, repeats, &options.streams);
     failed.map_or(Ok(()), Err)?;
     let (mut new_from_bytes, mut repeated_from_ns) = (vec![0; paths.len()], vec![None; paths.len()]);
+    let mut repeats_earlier = vec![false; paths.len()];
     for [earlier, later] in streams.iter().flat_map(|stream| stream.array_windows()) {
         if let Seam::NewFrom(offset_bytes) = seams.between(*earlier, *later)? {
-            new_from_bytes[*later] = offset_bytes;
+            (new_from_bytes[*later], repeats_earlier[*later]) = (offset_bytes, true);
             continue;
         }
         let pair = samples[*earlier].as_ref().zip(samples[*later].as_ref());
         let repeated = pair.filter(|(earlier, later)| earlier.overlaps(later));
         repeated_from_ns[*later] = repeated.and_then(|(_, later)| later.starts_ns());
+        repeats_earlier[*later] = repeated_from_ns[*later].is_some();
     }
-    let has_coarse_clock = |input: &usize| samples[*input].as_ref().is_some_and(has_coarse_clock);
     let is_doubtful = |stream: &&Vec<usize>| {
-        let mut repeated = stream.iter().filter(|input| repeated_from_ns[**input].is_some());
-        repeated.any(has_coarse_clock) && stream.iter().any(|input| !options.streams.contains_key(&paths[*input]))
+        let mut repeating = stream.iter().filter(|input| repeats_earlier[**input]);
+        repeating.any(|input| samples[*input].as_ref().is_some_and(PacketSample::has_coarse_clock))
+            && stream.iter().any(|input| !options.streams.contains_key(&paths[*input]))
     };
     let doubtful_streams = streams.iter().filter(is_doubtful).map(|stream| stream[0]).collect();
     let is_kept = options.keep_parts && options.clocks.align;
@@ -127,10 +129,6 @@ pub(super) fn align(
     let given: Vec<Option<KnownClock>> = paths.iter().map(|path| options.clocks.of(path)).collect();
     let aligned = compare_clocks(&names, samples, &streams, &given, options);
     Ok(FirstPass { aligned, samples: kept, streams, new_from_bytes, repeated_from_ns, doubtful_streams })
-}
-
-fn has_coarse_clock(sample: &PacketSample) -> bool {
-    sample.resolution_ns() >= align::MILLISECOND_NS
 }
 
 /// Note on the first input of a stream that may be files of several ports.

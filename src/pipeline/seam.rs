@@ -14,7 +14,7 @@
 //! The two mirror copies of a packet may also be equal in this sense, if the clock is coarse. A
 //! seam between them looks like an overlap of one record, or of a few with one time. In captures
 //! with such copies, records of one time count as an overlap only if there are more of them than
-//! copies.
+//! copies, with those of other times shortly before or after.
 
 use super::PipelineError;
 use crate::input::{self, Capture, SourceOptions};
@@ -23,7 +23,7 @@ use ibscope_parsers::frame::{CaptureItem, Record};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Records of the later file that are compared; a usual overlap has hundreds. Each takes 20 bytes.
 const MAX_RECORDS: usize = 1 << 21;
@@ -79,30 +79,34 @@ impl<'a> Seams<'a> {
 /// # Errors
 /// A file cannot be read.
 fn compare(earlier: &Path, later: &Path, has_copies: bool, source: &SourceOptions) -> Result<Seam, PipelineError> {
-    let (mut starts, mut offsets) = (Vec::new(), Vec::new());
+    let (mut hashes, mut offsets) = (Vec::new(), Vec::new());
+    let mut first: Option<RecordId> = None;
+    // Copies of the first record, and records before the first one of another time.
+    let (mut copies, mut of_one_time) = (0, 0);
     walk(later, source, |record, offset| {
-        if starts.len() == MAX_RECORDS {
+        if hashes.len() == MAX_RECORDS {
             return ControlFlow::Break(());
         }
-        starts.push(record);
+        let first = first.get_or_insert(record);
+        copies += usize::from(record.may_be_copy_of(first));
+        of_one_time += usize::from(of_one_time == hashes.len() && record.time_ns == first.time_ns);
+        hashes.push(record.hash);
         offsets.push(offset);
         ControlFlow::Continue(())
     })?;
-    let is_truncated = starts.len() == MAX_RECORDS;
-    let Some(first) = starts.first().copied() else { return Ok(Seam::New) };
-    let mut occurrences = starts.iter().filter(|record| **record == first).count();
-    let mut search = PrefixSearch::new(starts.iter().map(|(_, hash)| *hash).collect());
+    let is_truncated = hashes.len() == MAX_RECORDS;
+    let Some(first) = first else { return Ok(Seam::New) };
+    let mut search = PrefixSearch::new(hashes);
     walk(earlier, source, |record, _| {
-        search.next(record.1);
-        occurrences += usize::from(record == first);
+        search.next(record.hash);
+        copies += usize::from(record.may_be_copy_of(&first));
         if search.is_whole() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     let matched = search.matched;
-    let has_one_time = starts[..matched].iter().all(|(time_ns, _)| *time_ns == first.0);
     Ok(match matched {
         0 => Seam::New,
         _ if search.is_whole() && is_truncated => Seam::TooLong,
-        _ if has_one_time && has_copies && occurrences <= COPIES => Seam::New,
+        _ if has_copies && matched <= of_one_time && copies <= COPIES => Seam::New,
         _ => Seam::NewFrom(offsets.get(matched).copied().unwrap_or(u64::MAX)),
     })
 }
@@ -118,9 +122,9 @@ impl FirstRecords {
     pub(super) fn read(paths: &[PathBuf], source: &SourceOptions) -> Result<Self, PipelineError> {
         let mut records: BTreeMap<i64, Vec<(usize, u64)>> = BTreeMap::new();
         for (file, path) in paths.iter().enumerate() {
-            walk(path, source, |(time_ns, hash), _| {
-                if let Some(time_ns) = time_ns {
-                    records.entry(time_ns).or_default().push((file, hash));
+            walk(path, source, |record, _| {
+                if let Some(time_ns) = record.time_ns {
+                    records.entry(time_ns).or_default().push((file, record.hash));
                 }
                 ControlFlow::Break(())
             })?;
@@ -138,7 +142,7 @@ impl FirstRecords {
             if let CaptureItem::Record(record) = item
                 && let Some(firsts) = record.time_ns.and_then(|time_ns| self.0.get(&time_ns))
             {
-                let (_, hash) = id_of(record);
+                let hash = RecordId::of(record).hash;
                 files.extend(firsts.iter().filter(|(_, first)| *first == hash).map(|(file, _)| *file));
             }
         });
@@ -149,12 +153,32 @@ impl FirstRecords {
 /// Mirror copies of a packet that a capture may hold: at the sender's port and at the receiver's.
 const COPIES: usize = 2;
 
-/// Time, nanoseconds since the epoch, and hash of a record.
-type RecordId = (Option<i64>, u64);
+/// The copies of a packet pass both ports within this time.
+const COPY_NS: u64 = 1_000_000;
 
-fn id_of(record: &Record<'_>) -> RecordId {
-    let seed = record.time_ns.unwrap_or(0).cast_unsigned() ^ u64::from(record.original_bytes).rotate_left(48);
-    (record.time_ns, xxh3_64_with_seed(record.data, seed))
+/// What distinguishes a record.
+#[derive(Clone, Copy)]
+struct RecordId {
+    /// Nanoseconds since the epoch.
+    time_ns: Option<i64>,
+    /// Hash of its captured bytes.
+    frame_hash: u64,
+    /// Hash of its captured bytes, length and time.
+    hash: u64,
+}
+
+impl RecordId {
+    fn of(record: &Record<'_>) -> Self {
+        let seed = record.time_ns.unwrap_or(0).cast_unsigned() ^ u64::from(record.original_bytes).rotate_left(48);
+        let frame_hash = xxh3_64(record.data);
+        Self { time_ns: record.time_ns, frame_hash, hash: xxh3_64_with_seed(&frame_hash.to_ne_bytes(), seed) }
+    }
+
+    /// True if both have the same bytes, and times so close that they may be copies of a packet.
+    fn may_be_copy_of(&self, other: &Self) -> bool {
+        let is_near = |(own, other): (i64, i64)| own.abs_diff(other) <= COPY_NS;
+        self.frame_hash == other.frame_hash && self.time_ns.zip(other.time_ns).is_none_or(is_near)
+    }
 }
 
 /// Finds the longest start of a list of hashes that a text ends with (Knuth, Morris and Pratt).
@@ -210,7 +234,7 @@ fn walk(
         batch.framing.clone().walk(&batch.bytes, |item| {
             if let (CaptureItem::Record(record), ControlFlow::Continue(())) = (item, flow) {
                 let offset = record.data.as_ptr().addr().wrapping_sub(start) as u64;
-                flow = each(id_of(record), batch.offset_bytes + offset);
+                flow = each(RecordId::of(record), batch.offset_bytes + offset);
             }
         });
         spare = batch.bytes;
@@ -222,18 +246,20 @@ fn walk(
 mod tests {
     use super::*;
 
-    /// A pcap file with a record of 1 byte for each byte; the byte is also its time in seconds.
-    fn pcap(records: impl IntoIterator<Item = u32>) -> Vec<u8> {
+    /// A pcap file with a record of 1 byte for each pair of a byte, which is also its time in seconds,
+    /// and the microseconds of its time.
+    fn pcap(records: impl IntoIterator<Item = (u32, u32)>) -> Vec<u8> {
         let header = [[0xD4, 0xC3, 0xB2, 0xA1], [2, 0, 4, 0], [0; 4], [0; 4], [0, 0, 4, 0], [247, 0, 0, 0]];
-        let record = |time_s: u32| {
-            [time_s.to_le_bytes(), [0; 4], [1, 0, 0, 0], [1, 0, 0, 0]].concat().into_iter().chain([time_s as u8])
+        let record = |(time_s, time_us): (u32, u32)| {
+            let header = [time_s.to_le_bytes(), time_us.to_le_bytes(), [1, 0, 0, 0], [1, 0, 0, 0]];
+            header.concat().into_iter().chain([time_s as u8])
         };
         header.concat().into_iter().chain(records.into_iter().flat_map(record)).collect()
     }
 
-    fn compared(
-        earlier: impl IntoIterator<Item = u32>,
-        later: impl IntoIterator<Item = u32>,
+    fn compared_at(
+        earlier: impl IntoIterator<Item = (u32, u32)>,
+        later: impl IntoIterator<Item = (u32, u32)>,
         has_copies: bool,
     ) -> Seam {
         let folder = tempfile::tempdir().unwrap();
@@ -241,6 +267,15 @@ mod tests {
         std::fs::write(&one, pcap(earlier)).unwrap();
         std::fs::write(&other, pcap(later)).unwrap();
         compare(&one, &other, has_copies, &SourceOptions::default()).unwrap()
+    }
+
+    fn compared(
+        earlier: impl IntoIterator<Item = u32>,
+        later: impl IntoIterator<Item = u32>,
+        has_copies: bool,
+    ) -> Seam {
+        let at_whole_seconds = |time_s| (time_s, 0);
+        compared_at(earlier.into_iter().map(at_whole_seconds), later.into_iter().map(at_whole_seconds), has_copies)
     }
 
     fn seam(earlier: impl IntoIterator<Item = u32>, later: impl IntoIterator<Item = u32>) -> Seam {
@@ -269,6 +304,11 @@ mod tests {
         // Three of one, or of several times.
         assert_eq!(compared([1, 1, 2, 2], [2, 3, 3], true), at(1));
         assert_eq!(compared([1, 1, 2, 3], [2, 3, 3], true), at(2));
+        // The copy before it has another time.
+        assert_eq!(compared_at([(1, 0), (2, 0), (2, 1)], [(2, 1)], true), Seam::NewFrom(u64::MAX));
+        assert_eq!(compared_at([(1, 0), (2, 0), (2, 1)], [(2, 1), (3, 9)], true), at(1));
+        // One was sent again, long after.
+        assert_eq!(compared_at([(1, 0), (2, 0), (2, 4000)], [(2, 4000)], true), Seam::New);
         // Without copies elsewhere, the same record in both files is an overlap.
         assert_eq!(compared([1, 2], [2, 3], false), at(1));
     }

@@ -110,7 +110,45 @@ pub(super) fn find_aliases(
             break;
         }
     }
+    if !open.is_empty() {
+        for (ends, actual) in by_lid_mask(&open, &found, &ports_with_traffic).unwrap_or_default() {
+            found.add(ends, actual);
+        }
+    }
     found.into_aliases()
+}
+
+/// Resolves all open exchanges by the LIDs of ports: a port with the LID mask control `k` has the 2^k
+/// LIDs that differ in their low `k` bits. Accepts a `k` only if no two ports with such LIDs exchange
+/// packets, all aliases found so far agree, and each open exchange has exactly one connection, which no
+/// other one has.
+fn by_lid_mask<'a>(
+    open: &[(&'a StatedEnds, Vec<[QueuePair; 2]>)],
+    found: &AliasCandidates,
+    ports_with_traffic: &BTreeSet<(Endpoint, Endpoint)>,
+) -> Option<Vec<(&'a StatedEnds, [QueuePair; 2])>> {
+    let bits_of = |ports: &BTreeSet<(Endpoint, Endpoint)>| -> Option<Vec<u32>> {
+        ports.iter().map(|(one, other)| lid_bits(*one, *other)).collect()
+    };
+    let least = bits_of(&found.ports)?.into_iter().max().unwrap_or(0);
+    let below = bits_of(ports_with_traffic)?.into_iter().min()?;
+    for mask_control in least..below.min(LMC_LIMIT + 1) {
+        let mut resolved = Vec::with_capacity(open.len());
+        let mut taken: BTreeSet<[QueuePair; 2]> = BTreeSet::new();
+        for (ends, ways) in open {
+            let of_ports = |way: &&[QueuePair; 2]| differing_bits(ends, way).is_some_and(|bits| bits <= mask_control);
+            let mut ways = ways.iter().filter(of_ports);
+            if let (Some(way), None) = (ways.next(), ways.next())
+                && taken.insert(sorted(*way))
+            {
+                resolved.push((*ends, *way));
+            }
+        }
+        if resolved.len() == open.len() {
+            return Some(resolved);
+        }
+    }
+    None
 }
 
 /// Ports with a connection from PSN 0 on, as UCX starts them, whose queue pair numbers no exchange
@@ -188,11 +226,14 @@ impl AliasCandidates {
 /// Number of low bits that contain all differences between the stated and the observed LIDs; `None`
 /// if they cannot be LIDs of one port.
 fn differing_bits(ends: &StatedEnds, way: &[QueuePair; 2]) -> Option<u32> {
-    let bits = |(actual, (name, _)): (&QueuePair, &(QueuePair, u32))| {
-        Some(u16::BITS - (actual.endpoint.lid()?.0 ^ name.endpoint.lid()?.0).leading_zeros())
-    };
+    let bits = |(actual, (name, _)): (&QueuePair, &(QueuePair, u32))| lid_bits(actual.endpoint, name.endpoint);
     let most = way.iter().zip(ends).map(bits).try_fold(0, |most: u32, bits| Some(most.max(bits?)));
     most.filter(|bits| *bits <= LMC_LIMIT)
+}
+
+/// Number of low bits that contain all differences between the LIDs of two ports.
+fn lid_bits(one: Endpoint, other: Endpoint) -> Option<u32> {
+    Some(u16::BITS - (one.lid()?.0 ^ other.lid()?.0).leading_zeros())
 }
 
 /// The numbers of two queue pairs, the lower one first.
@@ -345,10 +386,36 @@ mod tests {
         assert_eq!(connected.len(), 3);
     }
 
+    fn end(lid: u16, qpn: u32) -> QueuePair {
+        QueuePair { endpoint: Endpoint::from_lid(Lid(lid)), qpn: Qpn::new(qpn) }
+    }
+
+    /// Two exchanges with the same queue pair numbers; each port has the LIDs up to its first one plus 3.
+    #[test]
+    fn lids_of_one_port_tell_connections_with_the_same_numbers_apart() {
+        let stated = [[4, 8], [12, 16]].map(|[a, b]| [(end(a, 0x10), 0), (end(b, 0x11), 0)]);
+        let connections = [[5, 9], [14, 17]].map(|[a, b]| [end(a, 0x10), end(b, 0x11)]);
+        let open = stated.each_ref().map(|ends| (ends, connections.to_vec()));
+        let traffic = |lids: &[[u16; 2]]| -> BTreeSet<(Endpoint, Endpoint)> {
+            lids.iter().map(|[a, b]| (end(*a, 0).endpoint, end(*b, 0).endpoint)).collect()
+        };
+        let own = traffic(&[[5, 9], [14, 17]]);
+        let none = AliasCandidates::default();
+        let expected = vec![(&stated[0], connections[0]), (&stated[1], connections[1])];
+        assert_eq!(by_lid_mask(&open, &none, &own), Some(expected));
+        // Two ports of the same four LIDs exchange packets.
+        assert_eq!(by_lid_mask(&open, &none, &traffic(&[[5, 9], [14, 17], [5, 6]])), None);
+        // Another alias has a LID elsewhere.
+        let elsewhere = AliasCandidates { ports: traffic(&[[4, 20]]), ..AliasCandidates::default() };
+        assert_eq!(by_lid_mask(&open, &elsewhere, &own), None);
+        // Both exchanges state the same ports.
+        let same = [open[0].clone(), (open[0].0, open[0].1.clone())];
+        assert_eq!(by_lid_mask(&same, &none, &own), None);
+    }
+
     /// Connections between queue pairs of the same numbers; one starts with the stated PSNs.
     #[test]
     fn too_many_connections_with_the_same_numbers_have_no_alias() {
-        let end = |lid: u16, qpn: u32| QueuePair { endpoint: Endpoint::from_lid(Lid(lid)), qpn: Qpn::new(qpn) };
         let named: StatedEnds = [(end(1, 0x10), 500), (end(2, 0x20), 500)];
         for (connections, expected) in [(MAX_ALIKE as u16, 1), (MAX_ALIKE as u16 + 1, 0)] {
             let (mut connected, mut first_psns) = (ConnectionsByQpns::default(), FirstPsns::default());

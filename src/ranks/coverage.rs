@@ -116,12 +116,20 @@ impl ConnectionView<'_> {
         let are_asked_for = self.is_window || guesses || continuity.response_packets <= expected;
         let is_proven = are_asked_for && (is_silent || self.is_window || before.is_some() || messages.is_some());
         let Continuity { restarted, uncertain, has_overflowed, has_unclear_copies, .. } = *continuity;
-        let state = if restarted || uncertain || has_overflowed || has_unclear_copies || !is_proven {
+        let is_unclear = restarted || uncertain || has_overflowed || has_unclear_copies;
+        let state = if is_unclear || !is_proven || self.hides_responses() {
             CoverageState::Unknown
         } else {
             CoverageState::Complete
         };
         (state, missing_packets, messages.unwrap_or(0))
+    }
+
+    /// True if requests ask for ACKs and the capture holds packets of the opposite direction, but no
+    /// response: a capture filter hides short packets, at the end of the connection too.
+    fn hides_responses(&self) -> bool {
+        let has_none = |back: &ConnectionTotals| back.continuity.last_responses.iter().all(Option::is_none);
+        !self.is_window && self.own.continuity.asking_requests > 0 && self.reverse.is_some_and(has_none)
     }
 
     /// Number of requests before the first captured one; `None` if the first PSN of the connection

@@ -28,7 +28,7 @@ pub(super) fn by_port(
     blocked: &BTreeSet<Endpoint>,
     identified: &mut ResolvedRanks,
 ) {
-    let alone = ports_of_one_rank(jobs, ranks, blocked, processes);
+    let alone = ports_of_one_rank(evidence.connections, jobs, ranks, blocked, processes);
     let times_ns: Vec<(i64, i64)> = jobs.iter().map(InferredJob::times_ns).collect();
     let with_envelopes = evidence.connections.iter().filter(|own| !is_bare(own));
     let with_envelopes: BTreeSet<(Endpoint, QueuePair)> =
@@ -77,6 +77,7 @@ pub(super) fn by_port(
 /// Ports with a single rank, of jobs that have all ranks up to the highest and one rank per port.
 /// `blocked` are ports with messages of unknown processes.
 fn ports_of_one_rank(
+    connections: &[Box<ConnectionTotals>],
     jobs: &[InferredJob<'_>],
     ranks: &RanksByQueuePair,
     blocked: &BTreeSet<Endpoint>,
@@ -96,12 +97,14 @@ fn ports_of_one_rank(
     for (job, rank) in ranks.values() {
         known.entry(*job).or_default().insert(rank.rank);
     }
+    let beside_unranked = ports_beside_unranked(connections, jobs, &ports);
     let is_single = |number: u32, job: &InferredJob<'_>| {
         let own = job.ports();
         is_dense(known.get(&number).into_iter().flatten().copied(), 100)
             && job.is_whole()
             && !has_unranked_sender(job)
             && own.is_disjoint(blocked)
+            && own.is_disjoint(&beside_unranked)
             && own.iter().all(|port| ports.get(port).is_some_and(|own| own.len() == 1))
     };
     let single: BTreeSet<u32> =
@@ -113,6 +116,39 @@ fn ports_of_one_rank(
     ports.iter().filter_map(one).collect()
 }
 
+/// Ports of a job with a connection whose messages match the job's library, to a port without ranks.
+/// With several LIDs per port, each connection may have another one. The unranked port may then be one
+/// more LID of a port with several ranks, and any other queue pair may be of any of them.
+fn ports_beside_unranked(
+    connections: &[Box<ConnectionTotals>],
+    jobs: &[InferredJob<'_>],
+    ports: &BTreeMap<Endpoint, BTreeMap<(u32, u32), Rank>>,
+) -> BTreeSet<Endpoint> {
+    let beside = |own: &ConnectionTotals| {
+        let is_data = own.key.kind == TrafficKind::Data && !own.key.is_datagram();
+        let (src, dst) = (own.key.src, own.key.dst);
+        let (port, ranks) = match (ports.get(&src), ports.get(&dst)) {
+            (Some(ranks), None) => (src, ranks),
+            (None, Some(ranks)) => (dst, ranks),
+            _ => return None,
+        };
+        let mut families = ranks.keys().filter_map(|(job, _)| jobs.get(*job as usize - 1)?.family());
+        (is_data && families.any(|(family, _)| messages_match(own, family))).then_some(port)
+    };
+    connections.iter().filter_map(|own| beside(own)).collect()
+}
+
+/// True if the connection has messages, and all of them match the library.
+fn messages_match(connection: &ConnectionTotals, family: Family) -> bool {
+    let votes = connection.votes();
+    let own: u64 = ibscope_parsers::mpi::LibraryStack::ALL
+        .into_iter()
+        .filter(|stack| Family::of(*stack) == family)
+        .map(|stack| votes.enveloped[stack as usize] + votes.bare[stack as usize])
+        .sum();
+    own > 0 && own == connection.starts()
+}
+
 /// True if the connection is of the job's library: connection messages name both ends, or all its
 /// messages match the library.
 fn is_of_library(
@@ -122,15 +158,8 @@ fn is_of_library(
     processes: &mut Processes,
 ) -> bool {
     let Some((family, _)) = job.family() else { return false };
-    let votes = connection.votes();
-    let own: u64 = ibscope_parsers::mpi::LibraryStack::ALL
-        .into_iter()
-        .filter(|stack| Family::of(*stack) == family)
-        .map(|stack| votes.enveloped[stack as usize] + votes.bare[stack as usize])
-        .sum();
-    let is_consistent = own > 0 && own == connection.starts();
     let is_named = |end: QueuePair| processes.find(end).is_some_and(|end| processes.is_named(end));
-    is_consistent || family == Family::Ucx && ends.map(is_named) == [true; 2]
+    messages_match(connection, family) || family == Family::Ucx && ends.map(is_named) == [true; 2]
 }
 
 /// True if no message of the connection carries an envelope.
