@@ -236,10 +236,11 @@ impl PacketSample {
         packets.array_windows().any(|[one, other]| one == other)
     }
 
-    /// True if the times are in milliseconds, so that packets of two ports can be at the same time.
+    /// True if the times are in milliseconds, so that packets of two ports can be at the same time; `None`
+    /// without a packet.
     #[must_use]
-    pub fn has_coarse_clock(&self) -> bool {
-        self.resolution_ns() >= COARSE_NS
+    pub fn has_coarse_clock(&self) -> Option<bool> {
+        (self.sample.items().next().is_some()).then(|| self.resolution_ns() >= COARSE_NS)
     }
 
     /// Resolution of the times: 1 ns, 1 us or 1 ms.

@@ -349,8 +349,11 @@ fn count_packet(
     let dealt = packets.add((location.src, location.dst), bth.opcode, bth.dest_qp, brief.extension, brief.path);
     counts.infiniband += 1;
     // Copies the location only where needed, so that for most packets it stays in registers.
-    let crc_flags =
-        if options.check_icrc { check_crcs(record.data, &{ *location }, counts) } else { PacketFlags::default() };
+    let (crc_flags, has_right_icrc) = if options.check_icrc {
+        check_crcs(record.data, &{ *location }, counts)
+    } else {
+        (PacketFlags::default(), false)
+    };
     let packet_flags = crc_flags.union(health::congestion_flags(record.data, location, bth));
     match dealt.kind {
         TrafficKind::Data => {}
@@ -369,6 +372,7 @@ fn count_packet(
             packet_flags,
             wire_bytes: location.wire_bytes,
             extension: brief.extension,
+            has_right_icrc,
             payload_offset: (data_offset + brief.payload_offset) as u32,
             has_extension_headers: brief.payload_offset <= record.data.len(),
             payload_bytes: brief.payload_bytes as u16,
@@ -377,17 +381,20 @@ fn count_packet(
     );
 }
 
-/// Checks both checksums, as far as the packet was captured.
+/// Checks both checksums, as far as the packet was captured. Returns the flags, and whether the ICRC
+/// is right.
 #[inline(never)]
-fn check_crcs(data: &[u8], location: &Location, counts: &mut Coverage) -> PacketFlags {
+fn check_crcs(data: &[u8], location: &Location, counts: &mut Coverage) -> (PacketFlags, bool) {
     let tally = |verdict, ok: &mut u64, bad: &mut u64| {
         *ok += u64::from(verdict == CrcVerdict::Ok);
         *bad += u64::from(verdict == CrcVerdict::Bad);
         verdict == CrcVerdict::Bad
     };
-    let icrc_bad = tally(verify_icrc(data, location), &mut counts.icrc_ok, &mut counts.icrc_bad);
+    let icrc = verify_icrc(data, location);
+    let icrc_bad = tally(icrc, &mut counts.icrc_ok, &mut counts.icrc_bad);
     let vcrc_bad = tally(verify_vcrc(data, location), &mut counts.vcrc_ok, &mut counts.vcrc_bad);
-    PacketFlags::ICRC_BAD.set_if(icrc_bad).union(PacketFlags::VCRC_BAD.set_if(vcrc_bad))
+    let flags = PacketFlags::ICRC_BAD.set_if(icrc_bad).union(PacketFlags::VCRC_BAD.set_if(vcrc_bad));
+    (flags, icrc == CrcVerdict::Ok)
 }
 
 /// The time of a record, kept away from the ends of the 64-bit range: it must not look like a

@@ -49,9 +49,9 @@ pub use union::{UnionInput, UnionLedgers};
 
 use crate::model::health::HealthEvents;
 use crate::model::{
-    ConnectionEnd, ConnectionKey, Continuity, CtsQueue, HashMap, MissingMessages, MpiConnectionMessage, MpiMessage,
-    PacketObservation, PacketRecord, PacketRef, PacketRole, PagedVec, PsnDigest, PsnSpans, PsnSteps, RawMessage,
-    SeededHasher, StartEvent, Timing, TrafficKind, Verb, WorkerWireup, constant_hash,
+    ConnectionEnd, ConnectionKey, Continuity, CtsQueue, HashMap, IcrcsSeen, MissingMessages, MpiConnectionMessage,
+    MpiMessage, PacketFlags, PacketObservation, PacketRecord, PacketRef, PacketRole, PagedVec, PsnDigest, PsnSpans,
+    PsnSteps, RawMessage, SeededHasher, StartEvent, Timing, TrafficKind, Verb, WorkerWireup, constant_hash,
 };
 use assembly::Assembly;
 use ballot::CandidateVotes;
@@ -152,6 +152,7 @@ struct Connection {
     restarted: bool,
     /// True if the last acknowledge packet is a NAK or an RNR NAK.
     ends_with_nak: bool,
+    icrcs: IcrcsSeen,
     /// Unwrapped PSN of the first request.
     first: Option<i32>,
     /// PSN of the last request that asks for a response; for a READ, the last PSN of its responses.
@@ -194,6 +195,7 @@ impl Connection {
             guesses: false,
             restarted: false,
             ends_with_nak: false,
+            icrcs: IcrcsSeen::default(),
             first: None,
             last_asking: NO_PSN,
             first_time_ns: PacketRecord::NO_TIME,
@@ -429,6 +431,7 @@ impl Tracker {
         let mut shows_copy = false;
         // The index returned this number, so the connection exists.
         let connection = &mut self.connections[id as usize];
+        connection.icrcs.add(packet.has_right_icrc(), packet.packet_flags().contains(PacketFlags::ICRC_BAD));
         let (number, occurrence) = if let Some(ledger) = connection.ledgers.get_mut(role as usize) {
             let entry = ledger.note(packet.psn(), span);
             if self.digests {
@@ -620,6 +623,7 @@ impl Tracker {
                 // Datagrams count by the library's own sequence numbers, where it has them.
                 overflowed: overflowed && !key.is_datagram()
                     || following.is_some_and(|following| following.envelopes.overflowed()),
+                icrcs: connection.icrcs,
                 partners: partners.map(|votes| votes.iter().map(partner).collect()),
                 health,
                 storage: storage.remove(&id),

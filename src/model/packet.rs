@@ -72,7 +72,9 @@ pub struct PacketFields {
     pub wire_bytes: u32,
     /// See [`PacketRecord::extension`].
     pub extension: u32,
-    /// See [`PacketRecord::payload_offset`]: 31 bits.
+    /// The ICRC was checked and is right.
+    pub has_right_icrc: bool,
+    /// See [`PacketRecord::payload_offset`]: 30 bits.
     pub payload_offset: u32,
     /// See [`PacketRecord::has_extension_headers`].
     pub has_extension_headers: bool,
@@ -96,6 +98,7 @@ impl Default for PacketFields {
             packet_flags: PacketFlags::default(),
             wire_bytes: 30,
             extension: 0,
+            has_right_icrc: false,
             payload_offset: 0,
             has_extension_headers: true,
             payload_bytes: 0,
@@ -121,8 +124,9 @@ pub struct PacketRecord {
     pub wire_bytes: u32,
     /// See [`PacketRecord::extension`].
     extension: u32,
-    /// Offset of the payload in the low 31 bits; the top bit is set if the record ends before it.
-    ends_early_and_payload_offset: u32,
+    /// Offset of the payload in the low 30 bits; the top bit is set if the record ends before it, the
+    /// next one if the ICRC is right.
+    payload_offset_and_flags: u32,
     /// Full length of the payload, without pad and ICRC.
     pub payload_bytes: u16,
     /// Captured bytes of the payload.
@@ -140,6 +144,7 @@ impl PacketRecord {
     const ACK_REQUESTED: u32 = 1 << 26;
     const PACKET_FLAGS_SHIFT: u32 = 27;
     const ENDS_EARLY: u32 = 1 << 31;
+    const RIGHT_ICRC: u32 = 1 << 30;
 
     /// Packs opcode, slot, PSN, flags and kind into their words; stores the other fields unchanged.
     #[must_use]
@@ -147,14 +152,15 @@ impl PacketRecord {
     pub const fn new(fields: PacketFields) -> Self {
         let flags = (fields.kind as u32) << 24 | if fields.ack_requested { Self::ACK_REQUESTED } else { 0 };
         let packet_flags = (fields.packet_flags.0 & 0x1F) << Self::PACKET_FLAGS_SHIFT;
+        let ends_early = if fields.has_extension_headers { 0 } else { Self::ENDS_EARLY };
+        let right_icrc = if fields.has_right_icrc { Self::RIGHT_ICRC } else { 0 };
         Self {
             time_ns: fields.time_ns,
             opcode_and_slot: (fields.opcode.0 as u32) << 24 | fields.slot & (Self::MAX_SLOTS - 1),
             flags_and_psn: flags | packet_flags | fields.psn.value(),
             wire_bytes: fields.wire_bytes,
             extension: fields.extension,
-            ends_early_and_payload_offset: fields.payload_offset & !Self::ENDS_EARLY
-                | if fields.has_extension_headers { 0 } else { Self::ENDS_EARLY },
+            payload_offset_and_flags: fields.payload_offset & (Self::RIGHT_ICRC - 1) | ends_early | right_icrc,
             payload_bytes: fields.payload_bytes,
             captured_payload_bytes: fields.captured_payload_bytes,
         }
@@ -206,7 +212,15 @@ impl PacketRecord {
     #[must_use]
     #[inline]
     pub const fn payload_offset(&self) -> usize {
-        (self.ends_early_and_payload_offset & !Self::ENDS_EARLY) as usize
+        (self.payload_offset_and_flags & (Self::RIGHT_ICRC - 1)) as usize
+    }
+
+    /// True if the ICRC was checked and is right. It is not checked if the packet was not captured in
+    /// full.
+    #[must_use]
+    #[inline]
+    pub const fn has_right_icrc(&self) -> bool {
+        self.payload_offset_and_flags & Self::RIGHT_ICRC != 0
     }
 
     /// True if the record holds all extension headers. If it does not, the bytes between BTH and
@@ -214,7 +228,7 @@ impl PacketRecord {
     #[must_use]
     #[inline]
     pub const fn has_extension_headers(&self) -> bool {
-        self.ends_early_and_payload_offset & Self::ENDS_EARLY == 0
+        self.payload_offset_and_flags & Self::ENDS_EARLY == 0
     }
 
     /// RETH `DMALen`, AETH, or the source queue pair of a datagram, depending on the opcode; 0 for

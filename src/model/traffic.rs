@@ -453,6 +453,35 @@ pub struct Continuity {
     pub later_packets: PsnDigest,
     /// Distances between the PSNs of requests.
     pub psn_steps: PsnSteps,
+    /// Packets have a wrong ICRC, and others of the same port in the same input have a right one: they
+    /// were damaged or changed, so their headers and contents prove nothing. Set when the inputs are
+    /// combined.
+    #[serde(skip)]
+    pub has_damaged: bool,
+}
+
+/// Whether any of some packets had a right ICRC, and whether any had a wrong one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IcrcsSeen(u8);
+
+impl IcrcsSeen {
+    /// Adds a packet; neither is true if its ICRC was not checked.
+    #[inline]
+    pub const fn add(&mut self, is_right: bool, is_wrong: bool) {
+        self.0 |= is_right as u8 | (is_wrong as u8) << 1;
+    }
+
+    /// True if at least one was right.
+    #[must_use]
+    pub const fn has_right(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// True if at least one was wrong.
+    #[must_use]
+    pub const fn has_wrong(self) -> bool {
+        self.0 & 2 != 0
+    }
 }
 
 /// A set of inputs. All inputs from the 64th on count as one.
@@ -561,6 +590,7 @@ impl Continuity {
         self.repeated_responses += later.repeated_responses;
         self.last_msn = later.last_msn.or(self.last_msn);
         self.restarted |= later.restarted;
+        self.has_damaged |= later.has_damaged;
         self.last_request = later.last_request.or(self.last_request);
         self.last_asking = later.last_asking.or(self.last_asking);
         for (own, later) in self.last_responses.iter_mut().zip(later.last_responses) {
@@ -620,6 +650,8 @@ pub struct ConnectionEnd {
     pub datagram_spans: Vec<DatagramSpan>,
     /// The ledgers overflowed.
     pub overflowed: bool,
+    /// ICRCs of its packets.
+    pub icrcs: IcrcsSeen,
     /// Votes of responses for the sender's queue pair: by PSN, and by repeated request numbers. 0 if the
     /// responses come before the requests of this queue pair, and so belong to another one.
     pub partners: [Vec<(Qpn, u64)>; 2],
@@ -640,6 +672,7 @@ impl ConnectionEnd {
             psn_spans: [None; 3],
             datagram_spans: Vec::new(),
             overflowed: false,
+            icrcs: IcrcsSeen::default(),
             partners: [Vec::new(), Vec::new()],
             health: None,
             storage: None,

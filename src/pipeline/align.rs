@@ -118,8 +118,10 @@ pub(super) fn align(
         repeats_earlier[*later] = repeated_from_ns[*later].is_some();
     }
     let is_doubtful = |stream: &&Vec<usize>| {
-        let mut repeating = stream.iter().filter(|input| repeats_earlier[**input]);
-        repeating.any(|input| samples[*input].as_ref().is_some_and(PacketSample::has_coarse_clock))
+        // A short file may have no packet, or one at a whole millisecond.
+        let mut are_coarse = stream.iter().filter_map(|input| samples[*input].as_ref()?.has_coarse_clock());
+        stream.iter().any(|input| repeats_earlier[*input])
+            && are_coarse.all(|is_coarse| is_coarse)
             && stream.iter().any(|input| !options.streams.contains_key(&paths[*input]))
     };
     let doubtful_streams = streams.iter().filter(is_doubtful).map(|stream| stream[0]).collect();

@@ -164,17 +164,25 @@ fn combine(
     let inputs = readouts.into_iter().map(|readout| (Vec::new(), readout));
     let unions = unions.into_iter().map(|UnionReadout { members, readout }| (members, readout));
     let mut keeps: Vec<bool> = Vec::new();
+    let mut damaged: Vec<BTreeSet<ConnectionKey>> = Vec::new();
     for (index, (members, readout)) in inputs.chain(unions).enumerate() {
         let keeps_vcrc = keeps_vcrc(&readout.coverage) && members.iter().all(|member| keeps[*member]);
         keeps.push(keeps_vcrc);
+        // The packets of a union were checked when its members were read.
+        let with_damage = match &members[..] {
+            [] => damaged_connections(&readout),
+            members => members.iter().flat_map(|member| damaged[*member].iter().copied()).collect(),
+        };
         match readout.times_ns.filter(|_| !members.is_empty()) {
             Some(times_ns) => combiner.union(times_ns, members),
             None => combiner.input(readout.times_ns, readout.shards.par_iter().map(ShardReadout::sums)),
         }
         for ((number, own), shard) in shards.iter_mut().enumerate().zip(readout.shards) {
-            let (connections, sums) = rest.take_shard(index, number, shard);
+            let (mut connections, sums) = rest.take_shard(index, number, shard);
+            connections.iter_mut().for_each(|end| end.continuity.has_damaged = with_damage.contains(&end.key));
             own.push((keeps_vcrc, connections, sums));
         }
+        damaged.push(with_damage);
     }
     let shard = |inputs: Vec<(bool, Vec<ConnectionEnd>, Accumulator)>| {
         combiner.shard(
@@ -189,6 +197,19 @@ fn combine(
         rest.untimed += combined.add_shared_message_times(samples);
     }
     (combined, rest)
+}
+
+/// The connections of an input that have packets with a wrong ICRC, although other packets of the same
+/// port have a right one. Some hosts capture their own packets before the adapter sets the ICRC: all
+/// packets of that port have a wrong one, and nothing else is wrong with them.
+fn damaged_connections(readout: &InputReadout) -> BTreeSet<ConnectionKey> {
+    let ends = || readout.shards.iter().flat_map(|shard| &shard.connections);
+    let wrong: Vec<ConnectionKey> = ends().filter(|end| end.icrcs.has_wrong()).map(|end| end.key).collect();
+    if wrong.is_empty() {
+        return BTreeSet::new();
+    }
+    let right: BTreeSet<Endpoint> = ends().filter(|end| end.icrcs.has_right()).map(|end| end.key.src).collect();
+    wrong.into_iter().filter(|key| right.contains(&key.src)).collect()
 }
 
 /// The connections of a shard with their sums.

@@ -19,7 +19,7 @@
 use super::PipelineError;
 use crate::input::{self, Capture, SourceOptions};
 use crate::model::Batch;
-use ibscope_parsers::frame::{CaptureItem, Record};
+use ibscope_parsers::frame::{CaptureItem, LinkType, Record};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -153,6 +153,8 @@ impl FirstRecords {
 /// Mirror copies of a packet that a capture may hold: at the sender's port and at the receiver's.
 const COPIES: usize = 2;
 
+/// The timestamp at the start of an ERF header.
+const ERF_TIME_BYTES: usize = 8;
 /// The copies of a packet pass both ports within this time.
 const COPY_NS: u64 = 1_000_000;
 
@@ -161,7 +163,7 @@ const COPY_NS: u64 = 1_000_000;
 struct RecordId {
     /// Nanoseconds since the epoch.
     time_ns: Option<i64>,
-    /// Hash of its captured bytes.
+    /// Hash of its captured bytes, without the time in an ERF header.
     frame_hash: u64,
     /// Hash of its captured bytes, length and time.
     hash: u64,
@@ -170,8 +172,9 @@ struct RecordId {
 impl RecordId {
     fn of(record: &Record<'_>) -> Self {
         let seed = record.time_ns.unwrap_or(0).cast_unsigned() ^ u64::from(record.original_bytes).rotate_left(48);
-        let frame_hash = xxh3_64(record.data);
-        Self { time_ns: record.time_ns, frame_hash, hash: xxh3_64_with_seed(&frame_hash.to_ne_bytes(), seed) }
+        let start = if record.link_type == LinkType::ERF { ERF_TIME_BYTES.min(record.data.len()) } else { 0 };
+        let frame_hash = xxh3_64(&record.data[start..]);
+        Self { time_ns: record.time_ns, frame_hash, hash: xxh3_64_with_seed(record.data, seed) }
     }
 
     /// True if both have the same bytes, and times so close that they may be copies of a packet.

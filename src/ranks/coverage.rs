@@ -98,7 +98,7 @@ impl ConnectionView<'_> {
         let missing_messages = missing_messages.max(open);
         let is_short = missing_packets + missing_messages > 0;
         let state = if is_short { state.max(CoverageState::Incomplete) } else { state };
-        let is_doubtful = may_hide_messages && state == CoverageState::Complete;
+        let is_doubtful = (may_hide_messages || self.is_damaged()) && state == CoverageState::Complete;
         let state = if is_doubtful { CoverageState::Unknown } else { state };
         PairCoverage { state, missing_packets, missing_messages }
     }
@@ -123,6 +123,12 @@ impl ConnectionView<'_> {
             CoverageState::Complete
         };
         (state, missing_packets, messages.unwrap_or(0))
+    }
+
+    /// True if packets of either direction were damaged or changed on their way.
+    pub(super) fn is_damaged(&self) -> bool {
+        let has_damaged = |own: &ConnectionTotals| own.continuity.has_damaged;
+        has_damaged(self.own) || self.reverse.is_some_and(has_damaged)
     }
 
     /// True if requests ask for ACKs and the capture holds packets of the opposite direction, but no

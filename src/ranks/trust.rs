@@ -8,6 +8,7 @@
 //! start      the first request has the first PSN, or the last MSN is the number of observed messages
 //! end        the last request has its response
 //! requests   no PSN is missing
+//! intact     no packet was damaged or changed on its way
 //! responses  each expected READ response, and an ACK for each request that asks for one
 //! once       no retransmission: of two transmissions, one record can be missing unnoticed
 //! ```
@@ -34,6 +35,7 @@ const MASK: u64 = 0xFF_FFFF;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Gap {
     Packets,
+    Damaged,
     Unpaired,
     Retransmissions,
     OnePort,
@@ -49,6 +51,10 @@ impl Gap {
     const fn meaning(self) -> &'static str {
         match self {
             Self::Packets => "requests or responses are missing",
+            Self::Damaged => {
+                "packets have a wrong ICRC, and others of the same port a right one: damaged or changed on their way, so \
+                 their headers and contents prove nothing"
+            }
             Self::Unpaired => "the opposite direction is not known",
             Self::Retransmissions => {
                 "there are retransmissions, NAKs or late packets, so a missing transmission can go unnoticed"
@@ -294,6 +300,9 @@ impl<'a> ConnectionView<'a> {
         let health = own.health.whole();
         if own.continuity.missing_requests + health.lost_at_most + health.unobserved_psns > 0 {
             return Some(Gap::Packets);
+        }
+        if self.is_damaged() {
+            return Some(Gap::Damaged);
         }
         if has_retransmissions(own, &health) {
             return Some(Gap::Retransmissions);

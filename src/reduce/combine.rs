@@ -445,6 +445,7 @@ impl InputConnection {
             psn_spans,
             datagram_spans,
             overflowed,
+            icrcs: _,
             partners,
             health,
             storage,

@@ -10,8 +10,8 @@
 //! ACKs, and a capture loses all kinds alike.
 //!
 //! The kinds of packets also show captures that fit neither number: with three or more points, or a
-//! second point for a part of the time, ACKs and datagrams repeat at once, as often as requests and
-//! responses.
+//! second point for a part of the time, ACKs repeat at once, as often as requests and responses, and
+//! datagrams repeat. If a device delays the copies, so many ACKs repeat that no timeout explains them.
 //! Such pairs are [`PointCount::Unclear`]: of each packet only the first observation counts. If the ACKs
 //! are missing or few packets repeat, the order of the requests shows whether a go-back-N explains
 //! them (`flow`, `repeats`).
@@ -37,6 +37,10 @@ const EVEN_PERCENT: u64 = 25;
 /// Share of the ACKs or datagrams that repeat, in percent, from which their number of points is unclear:
 /// losses of the fabric repeat fewer.
 const UNCLEAR_REPEATED_PERCENT: u64 = 5;
+
+/// Share of the ACKs and of the data that repeat later, in percent, from which their number of points is
+/// unclear: a timeout repeats a request and its ACK, but not each fifth.
+const LATE_REPEATED_PERCENT: u64 = 20;
 
 /// If there are at least so many datagrams, and each was observed again, they are copies of a second point:
 /// the transport never retransmits datagrams.
@@ -88,7 +92,12 @@ impl Repeats {
 
     /// True if so many of them repeat that no loss explains it.
     const fn is_frequent(self, is_observed_twice: bool) -> bool {
-        self.distinct >= ENOUGH && self.repeated(is_observed_twice) * 100 >= self.distinct * UNCLEAR_REPEATED_PERCENT
+        self.are_repeated(is_observed_twice, UNCLEAR_REPEATED_PERCENT)
+    }
+
+    /// True if there are enough packets and at least so many percent of them repeat.
+    const fn are_repeated(self, is_observed_twice: bool, percent: u64) -> bool {
+        self.distinct >= ENOUGH && self.repeated(is_observed_twice) * 100 >= self.distinct * percent
     }
 }
 
@@ -99,9 +108,12 @@ struct CopyEvidence {
     odd: [u64; 3],
     /// Requests and responses of connected services.
     data: Repeats,
-    /// ACKs, and packets of unacknowledged services (datagrams, UC); of repeated ones those that repeat at
-    /// once. After a timeout, the sender retransmits a request and the receiver its ACK.
+    /// ACKs; of repeated ones those that repeat at once. After a timeout, the sender retransmits a request
+    /// and the receiver its ACK.
     acks: Repeats,
+    /// ACKs; of repeated ones those that repeat within [`LATE_NS`](super::LATE_NS).
+    late_acks: Repeats,
+    /// Packets of unacknowledged services (datagrams, UC), likewise.
     datagrams: Repeats,
     /// Packets that show that a request was observed twice and not retransmitted.
     shown_copies: u64,
@@ -118,6 +130,7 @@ impl CopyEvidence {
         }
         self.data.add(other.data);
         self.acks.add(other.acks);
+        self.late_acks.add(other.late_acks);
         self.datagrams.add(other.datagrams);
         self.shown_copies += other.shown_copies;
         self.repeated_requests += other.repeated_requests;
@@ -128,7 +141,7 @@ impl CopyEvidence {
     /// as the data, or datagrams repeat, which the transport never retransmits, or requests repeat in an
     /// order that no go-back-N explains. `None` without enough packets.
     fn is_unclear(self, twice: bool) -> Option<bool> {
-        let Self { data, acks, datagrams, shown_copies, repeated_requests, naks, .. } = self;
+        let Self { data, acks, late_acks, datagrams, shown_copies, repeated_requests, naks, .. } = self;
         let is_each_repeated = datagrams.distinct >= FEW_DATAGRAMS && datagrams.repeated(twice) >= datagrams.distinct;
         if datagrams.is_frequent(twice) || is_each_repeated {
             return Some(true);
@@ -142,10 +155,12 @@ impl CopyEvidence {
         if data.distinct < ENOUGH || acks.distinct < ENOUGH {
             return None;
         }
-        let [of_acks, of_data] = [acks, data].map(|of| of.repeated(twice) as f64 / of.distinct as f64);
-        let are_frequent = acks.is_frequent(twice) && data.is_frequent(twice);
         // An ACK that is lost makes one request and one ACK repeat. Lost requests repeat alone.
-        Some((are_frequent || are_copies) && of_acks >= 0.6 * of_data)
+        let [of_acks, of_late_acks, of_data] =
+            [acks, late_acks, data].map(|of| of.repeated(twice) as f64 / of.distinct.max(1) as f64);
+        let are_frequent = acks.is_frequent(twice) && data.is_frequent(twice);
+        let are_late = [late_acks, data].iter().all(|of| of.are_repeated(twice, LATE_REPEATED_PERCENT));
+        Some((are_frequent || are_copies) && of_acks >= 0.6 * of_data || are_late && of_late_acks >= 0.6 * of_data)
     }
 
     /// True if a packet repeats that could be another copy.
@@ -267,12 +282,17 @@ fn evidence(key: &ConnectionKey, partial: &PartialSums) -> CopyEvidence {
         evidence.odd[role as usize] += (first + odd).saturating_sub(second + even);
         let [quick_second, quick_odd, _] = partial.quick_packets(role);
         let quick = Repeats { distinct: first, second: quick_second, odd: quick_odd };
+        let [late_second, late_odd, _] = partial.late_packets(role);
+        let late = Repeats { distinct: first, second: late_second, odd: late_odd };
         if role == PacketRole::Request {
             evidence.repeated_requests += second;
         }
         match role {
-            _ if is_unacknowledged => evidence.datagrams.add(quick),
-            PacketRole::Acknowledge => evidence.acks.add(quick),
+            _ if is_unacknowledged => evidence.datagrams.add(late),
+            PacketRole::Acknowledge => {
+                evidence.acks.add(quick);
+                evidence.late_acks.add(late);
+            }
             _ => evidence.data.add(Repeats { distinct: first, second, odd }),
         }
     }
@@ -319,6 +339,20 @@ mod tests {
         let refused = |second| CopyEvidence { naks: 6, ..with_acks(second) };
         assert_eq!([6, 1].map(|second| refused(second).is_unclear(false)), [Some(true), Some(false)]);
         assert_eq!(CopyEvidence { naks: 6, ..copies }.is_unclear(false), None);
+    }
+
+    /// A device delays the second copies of all packets, or those of a third.
+    #[test]
+    fn late_copies_of_data_and_acks_are_unclear() {
+        for (second, late, is_unclear) in [(100, 100, true), (30, 28, true), (30, 2, false), (10, 10, false)] {
+            let copies = CopyEvidence {
+                data: repeats(100, second, 0),
+                acks: repeats(100, 0, 0),
+                late_acks: repeats(100, late, 0),
+                ..Default::default()
+            };
+            assert_eq!(copies.is_unclear(false), Some(is_unclear), "{second}, {late}");
+        }
     }
 
     /// Requests are lost and repeat; an ACK that is lost makes a request and an ACK repeat.

@@ -151,7 +151,9 @@ struct LaterSums {
     messages: [u64; OCCURRENCES - 1],
     /// ACKs and packets of unacknowledged services among them that follow a first observation of one
     /// within [`QUICK_NS`].
-    quick_packets: [[u64; OCCURRENCES - 1]; PacketRole::COUNT],
+    quick_packets: [[u32; OCCURRENCES - 1]; PacketRole::COUNT],
+    /// Likewise within [`LATE_NS`].
+    late_packets: [[u32; OCCURRENCES - 1]; PacketRole::COUNT],
     /// Packets that show that a request was observed twice and not retransmitted.
     shown_copies: u64,
     naks: u64,
@@ -160,6 +162,9 @@ struct LaterSums {
 /// Copies of a packet are observed within this time, in nanoseconds. Adapters wait much longer for an
 /// ACK before they retransmit: 67 ms with the usual local ACK timeout, 4.096 us x 2^14.
 const QUICK_NS: i64 = 1_000_000;
+/// Copies that a device delays on their way to the capture are observed within this time. A second
+/// connection with the same PSNs comes later.
+const LATE_NS: i64 = 100_000_000;
 
 /// Recorders that a connection allocates at a time: it has few, and there may be many connections.
 const RECORDER_GROWTH: usize = 3;
@@ -204,9 +209,13 @@ impl PartialSums {
         let has_times = ![time_ns, self.last_new_ns].contains(&PacketRecord::NO_TIME);
         // A receiver without a buffer repeats its RNR NAK for each retransmission.
         let is_nak = CongestionSlot::is_nak(packet, observation.role);
-        let is_quick = has_times && !is_nak && time_ns.saturating_sub(self.last_new_ns) <= QUICK_NS;
+        let follows_within = |ns| has_times && !is_nak && time_ns.saturating_sub(self.last_new_ns) <= ns;
+        let [is_quick, is_late] = [QUICK_NS, LATE_NS].map(follows_within);
         let later = self.later_observations.get_or_insert_default();
-        later.quick_packets[observation.role as usize][class] += u64::from(is_quick);
+        for (packets, counts) in [(&mut later.quick_packets, is_quick), (&mut later.late_packets, is_late)] {
+            let count = &mut packets[observation.role as usize][class];
+            *count = count.saturating_add(u32::from(counts));
+        }
         later.sums[observation.role as usize][class] += value.sums;
         later.messages[class] += value.messages;
     }
@@ -235,7 +244,14 @@ impl PartialSums {
     /// Second, later odd and later even observations of ACKs, or of packets of unacknowledged services,
     /// that follow a first one within [`QUICK_NS`].
     fn quick_packets(&self, role: PacketRole) -> [u64; OCCURRENCES - 1] {
-        self.later_observations.as_ref().map_or_else(Default::default, |later| later.quick_packets[role as usize])
+        let later = self.later_observations.as_ref();
+        later.map_or_else(Default::default, |later| later.quick_packets[role as usize].map(u64::from))
+    }
+
+    /// Likewise within [`LATE_NS`].
+    fn late_packets(&self, role: PacketRole) -> [u64; OCCURRENCES - 1] {
+        let later = self.later_observations.as_ref();
+        later.map_or_else(Default::default, |later| later.late_packets[role as usize].map(u64::from))
     }
 
     /// Packets that show that a request was observed twice and not retransmitted, and NAKs.

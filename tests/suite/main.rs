@@ -86,3 +86,4 @@ mod watch;
 mod ways_to_send;
 mod wire;
 mod writing;
+mod wrong_icrcs;

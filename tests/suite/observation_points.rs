@@ -99,6 +99,26 @@ fn a_second_point_for_a_part_of_the_time_leaves_no_complete_pair_with_too_many_p
     assert!(checked.into_inner() >= 20);
 }
 
+/// A device between the mirror and the capture copies all packets once more, and delays the copies by 2 ms.
+#[test]
+fn copies_that_come_late_are_no_retransmissions() {
+    const LATE_NS: i64 = 2_000_000;
+    let checked = std::sync::atomic::AtomicUsize::new(0);
+    in_parallel(&runs::all(), |_, run| {
+        let Some((recording, truth)) = one_point(run) else { return };
+        let twice = combine::merge(&[recording.clone(), combine::shift(&recording, HOP_NS)]);
+        let found = profile_of(&combine::merge(&[twice.clone(), combine::shift(&twice, LATE_NS)]));
+        for own in data(&truth).filter(|own| own.traffic.packets >= MANY_PACKETS) {
+            let same = named(&found, own);
+            let case = format!("{}, {} to {}", run.name, own.src, own.dst);
+            assert_eq!(same.traffic.packets, own.traffic.packets, "{case}");
+            assert_eq!(same.retransmissions.packets(), 0, "{case}");
+            checked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    });
+    assert!(checked.into_inner() >= 20);
+}
+
 /// The second mirror is on for 5 % of the records. Nothing but the order of the requests shows it if
 /// the capture has no ACKs.
 #[test]

@@ -220,7 +220,8 @@ fn add_needs(options: &mut AnalysisOptions, needs: AnalysisNeeds) {
         times: needs.times,
         sizes: needs.sizes,
         health: needs.health,
-        icrc: needs.health,
+        // A damaged packet may have a wrong header, so the coverage of its pair needs the check too.
+        icrc: needs.health || !needs.no_mpi,
         ..options.measures
     };
     options.bin_ns = needs.bin_ns;

@@ -1,6 +1,7 @@
 //! The classes of cases. A class creates a scene from random numbers that depend only on its name
 //! and the number of the case.
 
+mod devices;
 mod jobs;
 mod names;
 mod partial;
@@ -63,7 +64,7 @@ pub(crate) const ALL: &[CaseClass] = &[
     CaseClass::new("ud-loss", 400, partial::ud_loss),
     CaseClass::new("snap-length", 800, partial::snap_length),
     CaseClass::new("connections-missing", 600, partial::connections_missing),
-    CaseClass::open("frames-by-size", 400, partial::frames_by_size),
+    CaseClass::new("frames-by-size", 400, partial::frames_by_size),
     CaseClass::new("rotation", 1000, split::rotation),
     CaseClass::open("rotation-overlap", 800, split::overlap),
     CaseClass::new("rotation-disorder", 800, split::disorder),
@@ -76,14 +77,17 @@ pub(crate) const ALL: &[CaseClass] = &[
     CaseClass::new("ports-concatenated", 200, split::concatenated),
     CaseClass::new("ports-delayed", 300, split::delayed),
     CaseClass::new("clocks-of-microseconds", 600, split::microseconds),
-    CaseClass::open("clocks-of-milliseconds", 600, split::milliseconds),
+    CaseClass::new("clocks-of-milliseconds", 600, split::milliseconds),
+    CaseClass::open("damaged-packets", 600, devices::damaged),
+    CaseClass::open("masked-payload", 400, devices::masked),
+    CaseClass::open("late-copies", 400, devices::late_copies),
     CaseClass::new("several-distortions", 2000, split::several_distortions),
     CaseClass::new("fabric-loss", 300, split::fabric_loss),
     CaseClass::new("renumbered", 300, names::renumbered),
     CaseClass::new("nodes-permuted", 300, names::permuted),
     CaseClass::open("second-rail", 500, names::second_rail),
     CaseClass::open("lmc-2", 500, names::lmc),
-    CaseClass::open("names-window", 600, names::in_a_window),
+    CaseClass::new("names-window", 600, names::in_a_window),
     CaseClass::new("jobs-on-other-nodes", 500, jobs::other_nodes),
     CaseClass::new("jobs-on-same-nodes", 500, jobs::same_nodes),
     CaseClass::new("job-beside-its-copy", 300, jobs::copies),
