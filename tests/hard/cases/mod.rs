@@ -66,7 +66,7 @@ pub(crate) const ALL: &[CaseClass] = &[
     CaseClass::new("connections-missing", 600, partial::connections_missing),
     CaseClass::new("frames-by-size", 400, partial::frames_by_size),
     CaseClass::new("rotation", 1000, split::rotation),
-    CaseClass::open("rotation-overlap", 800, split::overlap),
+    CaseClass::new("rotation-overlap", 800, split::overlap),
     CaseClass::new("rotation-disorder", 800, split::disorder),
     CaseClass::new("rotation-lossy", 400, split::lossy),
     CaseClass::new("sinks", 800, split::sinks),
