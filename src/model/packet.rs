@@ -145,6 +145,7 @@ impl PacketRecord {
     const PACKET_FLAGS_SHIFT: u32 = 27;
     const ENDS_EARLY: u32 = 1 << 31;
     const RIGHT_ICRC: u32 = 1 << 30;
+    const PAYLOAD_OFFSET: u32 = Self::RIGHT_ICRC - 1;
 
     /// Packs opcode, slot, PSN, flags and kind into their words; stores the other fields unchanged.
     #[must_use]
@@ -160,7 +161,7 @@ impl PacketRecord {
             flags_and_psn: flags | packet_flags | fields.psn.value(),
             wire_bytes: fields.wire_bytes,
             extension: fields.extension,
-            payload_offset_and_flags: fields.payload_offset & (Self::RIGHT_ICRC - 1) | ends_early | right_icrc,
+            payload_offset_and_flags: fields.payload_offset & Self::PAYLOAD_OFFSET | ends_early | right_icrc,
             payload_bytes: fields.payload_bytes,
             captured_payload_bytes: fields.captured_payload_bytes,
         }
@@ -212,7 +213,7 @@ impl PacketRecord {
     #[must_use]
     #[inline]
     pub const fn payload_offset(&self) -> usize {
-        (self.payload_offset_and_flags & (Self::RIGHT_ICRC - 1)) as usize
+        (self.payload_offset_and_flags & Self::PAYLOAD_OFFSET) as usize
     }
 
     /// True if the ICRC was checked and is right. It is not checked if the packet was not captured in

@@ -460,7 +460,8 @@ pub struct Continuity {
     pub has_damaged: bool,
 }
 
-/// Whether any of some packets had a right ICRC, and whether any had a wrong one.
+/// Whether any of some packets had a right ICRC, and whether any had a wrong one. In one byte, because
+/// each tracked connection has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IcrcsSeen(u8);
 

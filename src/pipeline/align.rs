@@ -106,21 +106,20 @@ pub(super) fn align(
     let streams = streams::group(paths, &samples, &spans_ns, repeats, &options.streams);
     failed.map_or(Ok(()), Err)?;
     let (mut new_from_bytes, mut repeated_from_ns) = (vec![0; paths.len()], vec![None; paths.len()]);
-    let mut repeats_earlier = vec![false; paths.len()];
     for [earlier, later] in streams.iter().flat_map(|stream| stream.array_windows()) {
         if let Seam::NewFrom(offset_bytes) = seams.between(*earlier, *later)? {
-            (new_from_bytes[*later], repeats_earlier[*later]) = (offset_bytes, true);
+            new_from_bytes[*later] = offset_bytes;
             continue;
         }
         let pair = samples[*earlier].as_ref().zip(samples[*later].as_ref());
         let repeated = pair.filter(|(earlier, later)| earlier.overlaps(later));
         repeated_from_ns[*later] = repeated.and_then(|(_, later)| later.starts_ns());
-        repeats_earlier[*later] = repeated_from_ns[*later].is_some();
     }
+    let repeats_earlier = |input: &usize| new_from_bytes[*input] > 0 || repeated_from_ns[*input].is_some();
     let is_doubtful = |stream: &&Vec<usize>| {
         // A short file may have no packet, or one at a whole millisecond.
         let mut are_coarse = stream.iter().filter_map(|input| samples[*input].as_ref()?.has_coarse_clock());
-        stream.iter().any(|input| repeats_earlier[*input])
+        stream.iter().any(repeats_earlier)
             && are_coarse.all(|is_coarse| is_coarse)
             && stream.iter().any(|input| !options.streams.contains_key(&paths[*input]))
     };

@@ -173,8 +173,9 @@ impl RecordId {
     fn of(record: &Record<'_>) -> Self {
         let seed = record.time_ns.unwrap_or(0).cast_unsigned() ^ u64::from(record.original_bytes).rotate_left(48);
         let start = if record.link_type == LinkType::ERF { ERF_TIME_BYTES.min(record.data.len()) } else { 0 };
-        let frame_hash = xxh3_64(&record.data[start..]);
-        Self { time_ns: record.time_ns, frame_hash, hash: xxh3_64_with_seed(record.data, seed) }
+        let (erf_time, frame) = record.data.split_at(start);
+        let frame_hash = xxh3_64(frame);
+        Self { time_ns: record.time_ns, frame_hash, hash: xxh3_64_with_seed(erf_time, seed ^ frame_hash) }
     }
 
     /// True if both have the same bytes, and times so close that they may be copies of a packet.
@@ -310,7 +311,7 @@ mod tests {
         // The copy before it has another time.
         assert_eq!(compared_at([(1, 0), (2, 0), (2, 1)], [(2, 1)], true), Seam::NewFrom(u64::MAX));
         assert_eq!(compared_at([(1, 0), (2, 0), (2, 1)], [(2, 1), (3, 9)], true), at(1));
-        // One was sent again, long after.
+        // The packet was retransmitted long after the first transmission.
         assert_eq!(compared_at([(1, 0), (2, 0), (2, 4000)], [(2, 4000)], true), Seam::New);
         // Without copies elsewhere, the same record in both files is an overlap.
         assert_eq!(compared([1, 2], [2, 3], false), at(1));

@@ -106,10 +106,7 @@ fn estimates(table: Table<ConnectionRow>, sum: EstimatedSum) -> Table<Connection
 
 /// Reads the table. `path` is for errors.
 pub(super) fn read(path: &Path, bytes: Vec<u8>) -> Result<Vec<ConnectionRow>, ProfileError> {
-    let table = TableFile::open(path, bytes)?;
-    let mut rows = Vec::with_capacity(table.rows());
-    table.for_each_part(read_part, |part| rows.extend(part))?;
-    Ok(rows)
+    TableFile::open(path, bytes)?.read(read_part)
 }
 
 fn read_part(table: &TableReader<'_>) -> Result<Vec<ConnectionRow>, ProfileError> {

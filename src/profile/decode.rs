@@ -4,11 +4,12 @@
 //! are not in memory at the same time.
 
 use super::{ProfileError, encode, parquet_check, threads};
-use crate::model::quoted;
+use crate::model::{PackedRows, quoted};
 use ibscope_parsers::Endpoint;
 use polars::error::PolarsError;
 use polars::io::parquet::read::ParallelStrategy;
 use polars::prelude::{Column, DataFrame, FileMetadataRef, ParquetReader, PolarsResult, SerReader};
+use serde::Serialize;
 use std::io::Cursor;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -47,11 +48,23 @@ impl<'a> TableFile<'a> {
     }
 
     /// Reads all rows; `of_part` converts a part of the table.
-    pub(super) fn read<T: Send, C: Default + Extend<T>>(
+    pub(super) fn read<T: Send>(
         &self,
         of_part: impl Fn(&TableReader<'_>) -> Result<Vec<T>, ProfileError> + Sync,
-    ) -> Result<C, ProfileError> {
-        let mut all = C::default();
+    ) -> Result<Vec<T>, ProfileError> {
+        let mut all = Vec::new();
+        // The file may claim more rows than the memory has room for. Then the vector grows with the rows.
+        let _ = all.try_reserve_exact(self.rows());
+        self.for_each_part(of_part, |rows| all.extend(rows))?;
+        Ok(all)
+    }
+
+    /// As [`Self::read`], packed.
+    pub(super) fn read_packed<T: Send + Serialize>(
+        &self,
+        of_part: impl Fn(&TableReader<'_>) -> Result<Vec<T>, ProfileError> + Sync,
+    ) -> Result<PackedRows<T>, ProfileError> {
+        let mut all = PackedRows::default();
         self.for_each_part(of_part, |rows| all.extend(rows))?;
         Ok(all)
     }

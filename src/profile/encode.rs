@@ -10,9 +10,6 @@ use polars::prelude::{
 };
 use std::path::Path;
 
-/// A polars table, or the polars error.
-pub(super) type TableResult = PolarsResult<DataFrame>;
-
 /// The compression of all tables.
 pub(super) fn compression() -> ParquetCompression {
     // The default level takes twice the time, for files that are a few percent smaller.
@@ -20,7 +17,7 @@ pub(super) fn compression() -> ParquetCompression {
 }
 
 /// Converts rows to a polars table.
-pub(super) fn frame<R>(table: &Table<R>, rows: &[R]) -> TableResult {
+pub(super) fn frame<R>(table: &Table<R>, rows: &[R]) -> PolarsResult<DataFrame> {
     let columns = table.columns.iter().map(|column| series(column, rows).into());
     DataFrame::new(rows.len(), columns.collect())
 }

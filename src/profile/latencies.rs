@@ -118,7 +118,7 @@ pub(super) fn read(
 ) -> Result<PackedRows<LatencyRow>, ProfileError> {
     let latencies = TableFile::open(&path, bytes)?;
     let buckets = read_buckets(&buckets_path, buckets_bytes, latencies.rows())?;
-    latencies.read(|table| read_part(table, &buckets, connections))
+    latencies.read_packed(|table| read_part(table, &buckets, connections))
 }
 
 fn read_part(
@@ -171,9 +171,7 @@ fn read_part(
 /// Reads the buckets, in the order of the histograms that they belong to; `latencies` is the number
 /// of histograms.
 fn read_buckets(path: &Path, bytes: Vec<u8>, latencies: usize) -> Result<Vec<(u32, u32, u32)>, ProfileError> {
-    let table = TableFile::open(path, bytes)?;
-    let mut rows = Vec::with_capacity(table.rows());
-    let of_part = |table: &TableReader<'_>| {
+    let mut rows = TableFile::open(path, bytes)?.read(|table| {
         let (latency, bucket, count) = (table.u32("latency")?, table.u32("bucket")?, table.u32("count")?);
         let row = |row: usize| {
             let latency = table.value(&latency, row)?;
@@ -183,8 +181,7 @@ fn read_buckets(path: &Path, bytes: Vec<u8>, latencies: usize) -> Result<Vec<(u3
             Ok((latency, table.value(&bucket, row)?, table.value(&count, row)?))
         };
         (0..table.rows()).map(row).collect()
-    };
-    table.for_each_part(of_part, |part| rows.extend(part))?;
+    })?;
     // This program writes them in order. A stable sort costs nothing then.
     rows.sort_by_key(|&(latency, ..)| latency);
     Ok(rows)

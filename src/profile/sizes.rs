@@ -39,7 +39,7 @@ pub(super) fn table() -> Table<SizeRow> {
 /// Reads the table. `path` is for errors; `connections` is the number of rows of the table of
 /// connections.
 pub(super) fn read(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<PackedRows<SizeRow>, ProfileError> {
-    TableFile::open(path, bytes)?.read(|table| {
+    TableFile::open(path, bytes)?.read_packed(|table| {
         let (connection, category, numbers) =
             (table.u32("connection")?, table.text("category")?, table.u64s(NUMBER_COLUMNS)?);
         let row = |row: usize| {

@@ -116,7 +116,7 @@ pub(super) fn read_health(
     bytes: Vec<u8>,
     connections: usize,
 ) -> Result<PackedRows<HealthRow>, ProfileError> {
-    TableFile::open(path, bytes)?.read(|table| {
+    TableFile::open(path, bytes)?.read_packed(|table| {
         let connection = table.u32("connection")?;
         // Older profiles of this version do not have the columns that were added later.
         let is_absent = |name: &str| Health::LATER_COLUMNS.contains(&name) && !table.has(name);

@@ -40,7 +40,7 @@ const UNCLEAR_REPEATED_PERCENT: u64 = 5;
 
 /// Share of the ACKs and of the data that repeat later, in percent, from which their number of points is
 /// unclear: a timeout repeats a request and its ACK, but not each fifth.
-const LATE_REPEATED_PERCENT: u64 = 20;
+const DELAYED_REPEATED_PERCENT: u64 = 20;
 
 /// If there are at least so many datagrams, and each was observed again, they are copies of a second point:
 /// the transport never retransmits datagrams.
@@ -111,8 +111,8 @@ struct CopyEvidence {
     /// ACKs; of repeated ones those that repeat at once. After a timeout, the sender retransmits a request
     /// and the receiver its ACK.
     acks: Repeats,
-    /// ACKs; of repeated ones those that repeat within [`LATE_NS`](super::LATE_NS).
-    late_acks: Repeats,
+    /// ACKs; of repeated ones those that repeat within [`DELAYED_NS`](super::DELAYED_NS).
+    delayed_acks: Repeats,
     /// Packets of unacknowledged services (datagrams, UC), likewise.
     datagrams: Repeats,
     /// Packets that show that a request was observed twice and not retransmitted.
@@ -130,7 +130,7 @@ impl CopyEvidence {
         }
         self.data.add(other.data);
         self.acks.add(other.acks);
-        self.late_acks.add(other.late_acks);
+        self.delayed_acks.add(other.delayed_acks);
         self.datagrams.add(other.datagrams);
         self.shown_copies += other.shown_copies;
         self.repeated_requests += other.repeated_requests;
@@ -141,7 +141,7 @@ impl CopyEvidence {
     /// as the data, or datagrams repeat, which the transport never retransmits, or requests repeat in an
     /// order that no go-back-N explains. `None` without enough packets.
     fn is_unclear(self, twice: bool) -> Option<bool> {
-        let Self { data, acks, late_acks, datagrams, shown_copies, repeated_requests, naks, .. } = self;
+        let Self { data, acks, delayed_acks, datagrams, shown_copies, repeated_requests, naks, .. } = self;
         let is_each_repeated = datagrams.distinct >= FEW_DATAGRAMS && datagrams.repeated(twice) >= datagrams.distinct;
         if datagrams.is_frequent(twice) || is_each_repeated {
             return Some(true);
@@ -156,11 +156,12 @@ impl CopyEvidence {
             return None;
         }
         // An ACK that is lost makes one request and one ACK repeat. Lost requests repeat alone.
-        let [of_acks, of_late_acks, of_data] =
-            [acks, late_acks, data].map(|of| of.repeated(twice) as f64 / of.distinct.max(1) as f64);
+        let [of_acks, of_delayed_acks, of_data] =
+            [acks, delayed_acks, data].map(|of| of.repeated(twice) as f64 / of.distinct.max(1) as f64);
         let are_frequent = acks.is_frequent(twice) && data.is_frequent(twice);
-        let are_late = [late_acks, data].iter().all(|of| of.are_repeated(twice, LATE_REPEATED_PERCENT));
-        Some((are_frequent || are_copies) && of_acks >= 0.6 * of_data || are_late && of_late_acks >= 0.6 * of_data)
+        let are_copied = (are_frequent || are_copies) && of_acks >= 0.6 * of_data;
+        let are_delayed = [delayed_acks, data].iter().all(|of| of.are_repeated(twice, DELAYED_REPEATED_PERCENT));
+        Some(are_copied || are_delayed && of_delayed_acks >= 0.6 * of_data)
     }
 
     /// True if a packet repeats that could be another copy.
@@ -280,18 +281,16 @@ fn evidence(key: &ConnectionKey, partial: &PartialSums) -> CopyEvidence {
         let [first, second, odd, even] = partial.sums(role as usize).map(|sums: PacketSums| sums.packets);
         evidence.distinct[role as usize] += first;
         evidence.odd[role as usize] += (first + odd).saturating_sub(second + even);
-        let [quick_second, quick_odd, _] = partial.quick_packets(role);
-        let quick = Repeats { distinct: first, second: quick_second, odd: quick_odd };
-        let [late_second, late_odd, _] = partial.late_packets(role);
-        let late = Repeats { distinct: first, second: late_second, odd: late_odd };
+        let [quick, delayed] =
+            partial.soon_packets(role).map(|[second, odd, _]| Repeats { distinct: first, second, odd });
         if role == PacketRole::Request {
             evidence.repeated_requests += second;
         }
         match role {
-            _ if is_unacknowledged => evidence.datagrams.add(late),
+            _ if is_unacknowledged => evidence.datagrams.add(delayed),
             PacketRole::Acknowledge => {
                 evidence.acks.add(quick);
-                evidence.late_acks.add(late);
+                evidence.delayed_acks.add(delayed);
             }
             _ => evidence.data.add(Repeats { distinct: first, second, odd }),
         }
@@ -343,15 +342,15 @@ mod tests {
 
     /// A device delays the second copies of all packets, or those of a third.
     #[test]
-    fn late_copies_of_data_and_acks_are_unclear() {
-        for (second, late, is_unclear) in [(100, 100, true), (30, 28, true), (30, 2, false), (10, 10, false)] {
+    fn delayed_copies_of_data_and_acks_are_unclear() {
+        for (second, delayed, is_unclear) in [(100, 100, true), (30, 28, true), (30, 2, false), (10, 10, false)] {
             let copies = CopyEvidence {
                 data: repeats(100, second, 0),
                 acks: repeats(100, 0, 0),
-                late_acks: repeats(100, late, 0),
+                delayed_acks: repeats(100, delayed, 0),
                 ..Default::default()
             };
-            assert_eq!(copies.is_unclear(false), Some(is_unclear), "{second}, {late}");
+            assert_eq!(copies.is_unclear(false), Some(is_unclear), "{second}, {delayed}");
         }
     }
 

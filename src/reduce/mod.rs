@@ -150,10 +150,8 @@ struct LaterSums {
     sums: [[PacketSums; OCCURRENCES - 1]; PacketRole::COUNT],
     messages: [u64; OCCURRENCES - 1],
     /// ACKs and packets of unacknowledged services among them that follow a first observation of one
-    /// within [`QUICK_NS`].
-    quick_packets: [[u32; OCCURRENCES - 1]; PacketRole::COUNT],
-    /// Likewise within [`LATE_NS`].
-    late_packets: [[u32; OCCURRENCES - 1]; PacketRole::COUNT],
+    /// within each of [`COPY_LIMITS_NS`].
+    soon_packets: [[[u32; OCCURRENCES - 1]; PacketRole::COUNT]; COPY_LIMITS_NS.len()],
     /// Packets that show that a request was observed twice and not retransmitted.
     shown_copies: u64,
     naks: u64,
@@ -164,7 +162,8 @@ struct LaterSums {
 const QUICK_NS: i64 = 1_000_000;
 /// Copies that a device delays on their way to the capture are observed within this time. A second
 /// connection with the same PSNs comes later.
-const LATE_NS: i64 = 100_000_000;
+const DELAYED_NS: i64 = 100_000_000;
+const COPY_LIMITS_NS: [i64; 2] = [QUICK_NS, DELAYED_NS];
 
 /// Recorders that a connection allocates at a time: it has few, and there may be many connections.
 const RECORDER_GROWTH: usize = 3;
@@ -209,12 +208,11 @@ impl PartialSums {
         let has_times = ![time_ns, self.last_new_ns].contains(&PacketRecord::NO_TIME);
         // A receiver without a buffer repeats its RNR NAK for each retransmission.
         let is_nak = CongestionSlot::is_nak(packet, observation.role);
-        let follows_within = |ns| has_times && !is_nak && time_ns.saturating_sub(self.last_new_ns) <= ns;
-        let [is_quick, is_late] = [QUICK_NS, LATE_NS].map(follows_within);
+        let since_new_ns = (has_times && !is_nak).then(|| time_ns.saturating_sub(self.last_new_ns));
         let later = self.later_observations.get_or_insert_default();
-        for (packets, counts) in [(&mut later.quick_packets, is_quick), (&mut later.late_packets, is_late)] {
+        for (packets, limit_ns) in later.soon_packets.iter_mut().zip(COPY_LIMITS_NS) {
             let count = &mut packets[observation.role as usize][class];
-            *count = count.saturating_add(u32::from(counts));
+            *count = count.saturating_add(u32::from(since_new_ns.is_some_and(|ns| ns <= limit_ns)));
         }
         later.sums[observation.role as usize][class] += value.sums;
         later.messages[class] += value.messages;
@@ -242,16 +240,10 @@ impl PartialSums {
     }
 
     /// Second, later odd and later even observations of ACKs, or of packets of unacknowledged services,
-    /// that follow a first one within [`QUICK_NS`].
-    fn quick_packets(&self, role: PacketRole) -> [u64; OCCURRENCES - 1] {
-        let later = self.later_observations.as_ref();
-        later.map_or_else(Default::default, |later| later.quick_packets[role as usize].map(u64::from))
-    }
-
-    /// Likewise within [`LATE_NS`].
-    fn late_packets(&self, role: PacketRole) -> [u64; OCCURRENCES - 1] {
-        let later = self.later_observations.as_ref();
-        later.map_or_else(Default::default, |later| later.late_packets[role as usize].map(u64::from))
+    /// that follow a first one within each of [`COPY_LIMITS_NS`].
+    fn soon_packets(&self, role: PacketRole) -> [[u64; OCCURRENCES - 1]; COPY_LIMITS_NS.len()] {
+        let of_role = |later: &LaterSums| later.soon_packets.map(|packets| packets[role as usize].map(u64::from));
+        self.later_observations.as_deref().map_or_else(Default::default, of_role)
     }
 
     /// Packets that show that a request was observed twice and not retransmitted, and NAKs.

@@ -6,7 +6,7 @@
 
 use crate::runs::{self, RecordedRun};
 use crate::tools;
-use crate::wire::{WireBuilder, WireQueuePair, profile};
+use crate::wire::{WireBuilder, WireQueuePair, profile, profile_of};
 use ibscope::model::profile::ConnectionRow;
 use ibscope::model::{ConnectionClass, ConnectionKey, Profile, TrafficKind};
 use ibscope_parsers::frame::LinkType;
@@ -95,14 +95,6 @@ fn each_connection_of_a_recorded_run_has_the_class_of_its_program() {
         found.extend(wrong(&run.name, &profile(&run.every_node())));
     }
     assert_none(&found);
-}
-
-/// A recording as a file, and its profile.
-fn profile_of(recording: &Recording) -> Profile {
-    let folder = tempfile::tempdir().expect("folder");
-    let path = folder.path().join("capture.pcap");
-    recording.write(&path).expect("capture");
-    profile(&[path])
 }
 
 fn sink(name: &str) -> Recording {

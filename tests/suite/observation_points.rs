@@ -3,9 +3,9 @@
 
 use crate::runs::{self, RecordedRun};
 use crate::tools::{CsvRow, csv_rows, ibscope, in_parallel};
-use crate::wire::profile;
+use crate::wire::{data_connections, profile, profile_of};
+use ibscope::model::Profile;
 use ibscope::model::profile::{ConnectionRow, CoverageState};
-use ibscope::model::{Profile, TrafficKind};
 use ibscope_samples::hard::frame::PacketFrame;
 use ibscope_samples::hard::{Recording, combine, partial};
 use std::ffi::OsStr;
@@ -27,20 +27,9 @@ fn one_point(run: &RecordedRun) -> Option<(Recording, Profile)> {
     (retransmitted == 0 && is_one_point && has_acks).then(|| (Recording::read(&path).expect("recording"), truth))
 }
 
-fn profile_of(recording: &Recording) -> Profile {
-    let folder = tempfile::tempdir().expect("folder");
-    let path = folder.path().join("sink.pcap");
-    recording.write(&path).expect("written");
-    profile(&[path])
-}
-
-fn data(profile: &Profile) -> impl Iterator<Item = &ConnectionRow> {
-    profile.connections.iter().filter(|row| row.kind == TrafficKind::Data)
-}
-
 fn named<'a>(profile: &'a Profile, own: &ConnectionRow) -> &'a ConnectionRow {
     let key = |row: &ConnectionRow| (row.src, row.dst, row.service, row.dest_qp, row.src_qp);
-    data(profile).find(|row| key(row) == key(own)).expect("the same connection")
+    data_connections(profile).find(|row| key(row) == key(own)).expect("the same connection")
 }
 
 #[test]
@@ -52,7 +41,7 @@ fn packets_at_three_or_four_points_count_once() {
             let all: Vec<Recording> = (0..points).map(|hop| combine::shift(&recording, hop * HOP_NS)).collect();
             let found = profile_of(&combine::merge(&all));
             let mut short = 0;
-            for own in data(&truth) {
+            for own in data_connections(&truth) {
                 let same = named(&found, own);
                 let case = format!("{}, {points} points, {} to {}", run.name, own.src, own.dst);
                 // Without ACKs nothing shows the points of a few packets.
@@ -64,7 +53,7 @@ fn packets_at_three_or_four_points_count_once() {
                     "{case}"
                 );
             }
-            assert!(short * 4 <= data(&truth).count() as u64, "{}: {short} connections", run.name);
+            assert!(short * 4 <= data_connections(&truth).count() as u64, "{}: {short} connections", run.name);
             checked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
     });
@@ -81,7 +70,7 @@ fn a_second_point_for_a_part_of_the_time_leaves_no_complete_pair_with_too_many_p
         for part in [0..records * 3 / 10, records * 7 / 10..records, 0..records * 6 / 10] {
             let second = combine::shift(&partial::window(&recording, part.clone()), HOP_NS);
             let found = profile_of(&combine::merge(&[recording.clone(), second]));
-            for own in data(&truth).filter(|own| own.traffic.packets >= MANY_PACKETS) {
+            for own in data_connections(&truth).filter(|own| own.traffic.packets >= MANY_PACKETS) {
                 let same = named(&found, own);
                 assert!(
                     same.traffic.packets <= own.traffic.packets || same.coverage.state != CoverageState::Complete,
@@ -108,7 +97,7 @@ fn copies_that_come_late_are_no_retransmissions() {
         let Some((recording, truth)) = one_point(run) else { return };
         let twice = combine::merge(&[recording.clone(), combine::shift(&recording, HOP_NS)]);
         let found = profile_of(&combine::merge(&[twice.clone(), combine::shift(&twice, LATE_NS)]));
-        for own in data(&truth).filter(|own| own.traffic.packets >= MANY_PACKETS) {
+        for own in data_connections(&truth).filter(|own| own.traffic.packets >= MANY_PACKETS) {
             let same = named(&found, own);
             let case = format!("{}, {} to {}", run.name, own.src, own.dst);
             assert_eq!(same.traffic.packets, own.traffic.packets, "{case}");
@@ -134,7 +123,7 @@ fn copies_of_a_short_time_count_once_and_are_no_retransmissions() {
             let part = records * 40 / 100..records * 45 / 100;
             let second = combine::shift(&partial::window(&recording, part), HOP_NS);
             let found = profile_of(&combine::merge(&[recording.clone(), second]));
-            for own in data(&profile_of(&recording)).filter(|own| own.traffic.packets >= MANY_PACKETS) {
+            for own in data_connections(&profile_of(&recording)).filter(|own| own.traffic.packets >= MANY_PACKETS) {
                 let same = named(&found, own);
                 assert_eq!(same.traffic, own.traffic, "{name}, {records} records");
                 assert_eq!(same.retransmissions.packets(), 0, "{name}, {records} records");

@@ -9,7 +9,7 @@
 
 use crate::runs::{self, RecordedRun};
 use crate::tools;
-use crate::wire::{WireBuilder, WireQueuePair, profile};
+use crate::wire::{WireBuilder, WireQueuePair, profile, profile_of};
 use ibscope::analysis::storage::{Storage, StoragePair, StorageTotals, storage};
 use ibscope::analysis::storage_timeline::{StorageBin, StorageTimeline, storage_timeline};
 use ibscope::model::{ConnectionClass, Profile, StorageResult, StorageRowKind};
@@ -75,13 +75,6 @@ fn found(profile: &Profile) -> Storage {
 fn only(storage: &Storage) -> (&StoragePair, &StorageTotals) {
     assert_eq!(storage.pairs.len(), 1, "{:?}", storage.pairs);
     storage.pairs.iter().next().expect("a pair")
-}
-
-fn profile_of(recording: &Recording) -> Profile {
-    let folder = tempfile::tempdir().expect("folder");
-    let path = folder.path().join("capture.pcap");
-    recording.write(&path).expect("capture");
-    profile(&[path])
 }
 
 fn assert_truth(truth: &RunTruth, profile: &Profile, case: &str) {

@@ -9,13 +9,15 @@
 use crate::tools::walk;
 use ibscope::analysis::GroupBy;
 use ibscope::analysis::matrix::{Selection, matrix};
-use ibscope::model::{InspectedPacket, Profile};
+use ibscope::model::profile::ConnectionRow;
+use ibscope::model::{InspectedPacket, Profile, TrafficKind};
 use ibscope::pipeline::{AnalysisOptions, analyze, inspect};
 use ibscope_parsers::frame::LinkType;
 use ibscope_parsers::ib::crc::{icrc, vcrc, verify_vcrc};
 use ibscope_parsers::ib::{Bth, CrcVerdict, ICRC_BYTES, Lrh, Opcode, VCRC_BYTES};
 use ibscope_parsers::link::{Encapsulation, LinkContent, Location, TunnelKinds, locate};
 use ibscope_parsers::{Endpoint, Lid, Psn, Qpn};
+use ibscope_samples::hard::Recording;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -300,6 +302,19 @@ fn reth(va: u64, r_key: u32, length_bytes: usize) -> Vec<u8> {
 /// The profile of captures, with default options.
 pub(crate) fn profile(paths: &[PathBuf]) -> Profile {
     analyze(paths, &AnalysisOptions::default(), &|_| {}).unwrap_or_else(|error| panic!("{paths:?}: {error}"))
+}
+
+/// The profile of a recording, which is written to a capture file.
+pub(crate) fn profile_of(recording: &Recording) -> Profile {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("capture.pcap");
+    recording.write(&path).expect("written");
+    profile(&[path])
+}
+
+/// The connections that carry data.
+pub(crate) fn data_connections(profile: &Profile) -> impl Iterator<Item = &ConnectionRow> {
+    profile.connections.iter().filter(|row| row.kind == TrafficKind::Data)
 }
 
 /// Messages and MPI bytes by sender and receiver.

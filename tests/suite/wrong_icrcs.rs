@@ -3,48 +3,22 @@
 
 use crate::runs::{self, RecordedRun};
 use crate::tools::in_parallel;
-use crate::wire::profile;
+use crate::wire::{data_connections, profile, profile_of};
+use ibscope::model::Profile;
 use ibscope::model::profile::{ConnectionRow, CoverageState};
-use ibscope::model::{Profile, TrafficKind};
 use ibscope_parsers::Endpoint;
-use ibscope_samples::hard::frame::PacketFrame;
-use ibscope_samples::hard::{RecordedPacket, Recording};
-use std::path::PathBuf;
-
-/// Changes the bytes of records; `change` gets the number of the record, its packet and its bytes.
-fn changed(recording: &Recording, mut change: impl FnMut(usize, &PacketFrame, &mut [u8])) -> Recording {
-    let each = |(number, record): (usize, &RecordedPacket)| {
-        let mut record = record.clone();
-        if let Some(frame) = PacketFrame::read(recording.link_type, &record) {
-            let mut data = record.data.to_vec();
-            change(number, &frame, &mut data);
-            record.data = data.into();
-        }
-        record
-    };
-    recording.with(recording.records.iter().enumerate().map(each).collect())
-}
-
-fn profile_of(recording: &Recording) -> Profile {
-    let folder = tempfile::tempdir().expect("folder");
-    let path: PathBuf = folder.path().join("capture.pcap");
-    recording.write(&path).expect("written");
-    profile(&[path])
-}
-
-fn data(profile: &Profile) -> impl Iterator<Item = &ConnectionRow> {
-    profile.connections.iter().filter(|row| row.kind == TrafficKind::Data)
-}
+use ibscope_samples::hard::Recording;
+use ibscope_samples::hard::frame::{PacketFrame, change_packets};
 
 fn of_pair(profile: &Profile, ports: [Endpoint; 2]) -> impl Iterator<Item = &ConnectionRow> {
-    data(profile).filter(move |row| [row.src, row.dst] == ports)
+    data_connections(profile).filter(move |row| [row.src, row.dst] == ports)
 }
 
 /// The capture of the first node of a run whose pairs are all complete.
 fn complete(run: &RecordedRun) -> Option<(Recording, Profile)> {
     let path = run.node(1);
     let truth = profile(std::slice::from_ref(&path));
-    let is_complete = data(&truth).all(|row| row.coverage.state == CoverageState::Complete);
+    let is_complete = data_connections(&truth).all(|row| row.coverage.state == CoverageState::Complete);
     (is_complete && truth.coverage.icrc_bad == 0 && truth.coverage.icrc_ok > 0)
         .then(|| (Recording::read(&path).expect("recording"), truth))
 }
@@ -54,15 +28,14 @@ fn a_connection_with_a_damaged_packet_is_not_complete() {
     let checked = std::sync::atomic::AtomicUsize::new(0);
     in_parallel(&runs::all(), |_, run| {
         let Some((recording, _)) = complete(run) else { return };
-        // The last packet with payload is damaged in its last byte before the ICRC.
-        let mut last = None;
-        changed(&recording, |number, frame, _| {
-            if frame.payload_bytes > 0 && frame.q_key.is_none() {
-                last = Some((number, *frame));
-            }
-        });
-        let Some((damaged, frame)) = last else { return };
-        let found = profile_of(&changed(&recording, |number, frame, data| {
+        // The last packet with payload is damaged in the first byte of it.
+        let mut packets =
+            recording.records.iter().enumerate().filter_map(|(number, record)| {
+                PacketFrame::read(recording.link_type, record).map(|frame| (number, frame))
+            });
+        let has_payload = |(_, frame): &(usize, PacketFrame)| frame.payload_bytes > 0 && frame.q_key.is_none();
+        let Some((damaged, frame)) = packets.rfind(has_payload) else { return };
+        let found = profile_of(&change_packets(&recording, |number, frame, data| {
             if number == damaged {
                 data[frame.payload_at] ^= 1;
             }
@@ -85,7 +58,7 @@ fn a_host_that_captures_before_the_icrc_is_set_has_the_same_numbers_and_coverage
         let Some((recording, truth)) = complete(run) else { return };
         let first = recording.records.iter().find_map(|record| PacketFrame::read(recording.link_type, record));
         let Some(own_port) = first.map(|frame| frame.src) else { return };
-        let found = profile_of(&changed(&recording, |_, frame, data| {
+        let found = profile_of(&change_packets(&recording, |_, frame, data| {
             if frame.src == own_port {
                 let icrc = data.len() - 4..;
                 data[icrc].fill(0);
@@ -93,7 +66,9 @@ fn a_host_that_captures_before_the_icrc_is_set_has_the_same_numbers_and_coverage
         }));
         assert!(found.coverage.icrc_bad > 0, "{}", run.name);
         assert!(
-            data(&found).map(|row| (row.traffic, row.coverage)).eq(data(&truth).map(|row| (row.traffic, row.coverage))),
+            data_connections(&found)
+                .map(|row| (row.traffic, row.coverage))
+                .eq(data_connections(&truth).map(|row| (row.traffic, row.coverage))),
             "{}",
             run.name
         );

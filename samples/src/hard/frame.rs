@@ -7,7 +7,7 @@ use ibscope_parsers::ib::{ICRC_BYTES, Opcode, Packet, VCRC_BYTES};
 use ibscope_parsers::link::{Encapsulation, LinkContent, Location, locate};
 use ibscope_parsers::{Endpoint, Qpn};
 
-use super::RecordedPacket;
+use super::{RecordedPacket, Recording};
 
 const IPV4_BYTES: usize = 20;
 
@@ -100,6 +100,19 @@ impl PacketFrame {
             write(data, end, &sum.to_le_bytes());
         }
     }
+}
+
+/// The recording with changed packets: `change` gets the number of each record that holds one, the packet and
+/// its bytes. Checksums are as `change` leaves them; [`PacketFrame::seal`] makes them valid.
+#[must_use]
+pub fn change_packets(recording: &Recording, mut change: impl FnMut(usize, &PacketFrame, &mut [u8])) -> Recording {
+    let changed = |(number, record): (usize, &RecordedPacket)| {
+        let Some(frame) = PacketFrame::read(recording.link_type, record) else { return record.clone() };
+        let mut data = record.data.to_vec();
+        change(number, &frame, &mut data);
+        RecordedPacket { data: data.into(), ..record.clone() }
+    };
+    recording.with(recording.records.iter().enumerate().map(changed).collect())
 }
 
 /// Recomputes the checksum of the IPv4 header and clears that of UDP, which is optional over IPv4.

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 
 use ibscope_parsers::{Endpoint, Lid, Qpn};
 
+use super::Recording;
 use super::control::{self, ConnectionNames};
-use super::frame::PacketFrame;
-use super::{RecordedPacket, Recording};
+use super::frame::{PacketFrame, change_packets};
 
 /// A queue pair: endpoint and number.
 pub type QueuePairAddress = (Endpoint, u32);
@@ -46,15 +46,11 @@ impl AddressRewrite {
     /// The recording with the new names. Records without an InfiniBand packet are unchanged.
     #[must_use]
     pub fn apply(&self, recording: &Recording) -> Recording {
-        let renamed = |record: &RecordedPacket| match PacketFrame::read(recording.link_type, record) {
-            Some(frame) => RecordedPacket { data: self.packet(&frame, record).into(), ..record.clone() },
-            None => record.clone(),
-        };
-        recording.with(recording.records.iter().map(renamed).collect())
+        change_packets(recording, |_, frame, data| self.rename(frame, data))
     }
 
-    fn packet(&self, frame: &PacketFrame, record: &RecordedPacket) -> Vec<u8> {
-        let mut data = record.data.to_vec();
+    /// Renames the ends of a packet, whose bytes are `data`.
+    fn rename(&self, frame: &PacketFrame, data: &mut [u8]) {
         let receiver = (frame.dst, frame.dest_qp.value());
         let sender = match frame.src_qp {
             Some(src_qp) => Some((frame.src, src_qp.value())),
@@ -68,8 +64,8 @@ impl AddressRewrite {
             }
             None => (self.host(frame.src), None),
         };
-        frame.set_endpoints(&mut data, src, dst);
-        frame.set_queue_pairs(&mut data, src_qp, Qpn::new(dest_qp));
+        frame.set_endpoints(data, src, dst);
+        frame.set_queue_pairs(data, src_qp, Qpn::new(dest_qp));
         let payload_end = frame.payload_at + frame.payload_bytes;
         if let Some(payload) = data.get_mut(frame.payload_at..payload_end) {
             let own = |qpn: u32| self.ends.get(&(frame.src, qpn)).map(|end| end.1);
@@ -77,8 +73,7 @@ impl AddressRewrite {
             let names = ConnectionNames { own: &own, peer: &peer, addresses: &self.addresses, identity: self.identity };
             control::rename(frame, payload, &names);
         }
-        frame.seal(&mut data);
-        data
+        frame.seal(data);
     }
 }
 

@@ -3,8 +3,8 @@
 use crate::library::Library;
 use crate::scene::{Scene, cast};
 use ibscope_samples::Random;
-use ibscope_samples::hard::frame::PacketFrame;
-use ibscope_samples::hard::{RecordedPacket, Recording, combine, partial};
+use ibscope_samples::hard::frame::change_packets;
+use ibscope_samples::hard::{Recording, combine, partial};
 
 /// ICRC and VCRC.
 const CHECKSUM_BYTES: usize = 6;
@@ -12,17 +12,11 @@ const CHECKSUM_BYTES: usize = 6;
 /// Changes the packets that were captured in full, and leaves their checksums as they are. `change` gets
 /// the offset of the BTH.
 fn change(file: &Recording, mut change: impl FnMut(usize, &mut [u8])) -> Recording {
-    let changed = |record: &RecordedPacket| {
-        let mut record = record.clone();
-        let is_whole = record.original_bytes as usize == record.data.len();
-        if let Some(frame) = PacketFrame::read(file.link_type, &record).filter(|_| is_whole) {
-            let mut data = record.data.to_vec();
-            change(frame.bth_at, &mut data);
-            record.data = data.into();
+    change_packets(file, |number, frame, data| {
+        if file.records[number].original_bytes as usize == data.len() {
+            change(frame.bth_at, data);
         }
-        record
-    };
-    file.with(file.records.iter().map(changed).collect())
+    })
 }
 
 /// Single bits are wrong behind the addresses.

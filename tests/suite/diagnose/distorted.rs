@@ -4,7 +4,7 @@
 use super::{findings, names};
 use crate::runs;
 use ibscope_parsers::ib::Service;
-use ibscope_samples::hard::frame::PacketFrame;
+use ibscope_samples::hard::frame::{PacketFrame, change_packets};
 use ibscope_samples::hard::{RecordedPacket, Recording, partial};
 use ibscope_samples::{Random, SampleFraming, SampleOptions, generate};
 use std::collections::BTreeSet;
@@ -83,17 +83,11 @@ fn one_source_port_for_all_queue_pairs_is_found() {
         generate(&options, &mut std::fs::File::create(&path).expect("file")).expect("generated");
         assert_eq!(names(&findings(&[], std::slice::from_ref(&path))), [""; 0], "seed {seed}");
         let healthy = Recording::read(&path).expect("capture");
-        let changed = healthy.records.iter().map(|record| {
-            let mut record = record.clone();
-            if let Some(frame) = PacketFrame::read(healthy.link_type, &record) {
-                let mut data = record.data.to_vec();
-                data[SOURCE_PORT_AT..SOURCE_PORT_AT + 2].copy_from_slice(&49_152_u16.to_be_bytes());
-                frame.seal(&mut data);
-                record.data = data.into();
-            }
-            record
+        let changed = change_packets(&healthy, |_, frame, data| {
+            data[SOURCE_PORT_AT..SOURCE_PORT_AT + 2].copy_from_slice(&49_152_u16.to_be_bytes());
+            frame.seal(data);
         });
-        let all = findings(&[], &write(&folder, &healthy.with(changed.collect())));
+        let all = findings(&[], &write(&folder, &changed));
         assert_eq!(names(&all), ["single_source_port"], "seed {seed}: {all:?}");
     }
 }
