@@ -413,12 +413,21 @@ struct BatchTimes {
     earliest_ns: i64,
     latest_ns: i64,
     backwards: u64,
+    /// Largest step from a record to an earlier one.
+    longest_backwards_ns: i64,
     without: u64,
 }
 
 impl BatchTimes {
-    const NONE: Self =
-        Self { first_ns: 0, last_ns: i64::MIN, earliest_ns: i64::MAX, latest_ns: i64::MIN, backwards: 0, without: 0 };
+    const NONE: Self = Self {
+        first_ns: 0,
+        last_ns: i64::MIN,
+        earliest_ns: i64::MAX,
+        latest_ns: i64::MIN,
+        backwards: 0,
+        longest_backwards_ns: 0,
+        without: 0,
+    };
 
     /// Adds the next times; [`PacketRecord::NO_TIME`] if a record has none.
     fn add(&mut self, times_ns: &[i64]) {
@@ -436,6 +445,7 @@ impl BatchTimes {
             self.first_ns = time_ns;
         }
         self.backwards += u64::from(time_ns < self.last_ns);
+        self.longest_backwards_ns = self.longest_backwards_ns.max(self.last_ns.saturating_sub(time_ns));
         self.last_ns = time_ns;
         self.earliest_ns = self.earliest_ns.min(time_ns);
         self.latest_ns = self.latest_ns.max(time_ns);
@@ -444,6 +454,7 @@ impl BatchTimes {
 
     fn finish(&self, counts: &mut BatchCounts) {
         counts.counts.time_backwards = self.backwards;
+        counts.counts.longest_backwards_ns = self.longest_backwards_ns;
         counts.counts.without_time = self.without;
         if self.earliest_ns <= self.latest_ns {
             counts.times_ns = Some((self.first_ns, self.last_ns));

@@ -53,6 +53,9 @@ pub struct Coverage {
     pub unknown_opcode: u64,
     /// Records with an earlier time than the record before.
     pub time_backwards: u64,
+    /// The longest of these steps to an earlier time, in nanoseconds.
+    #[serde(default)]
+    pub longest_backwards_ns: i64,
     /// Records without a time (pcapng simple packets): in the matrix, not in the timeline.
     pub without_time: u64,
     /// Packets with a correct ICRC.
@@ -262,6 +265,7 @@ impl Coverage {
         self.longest_truncated_bytes = self.longest_truncated_bytes.max(other.longest_truncated_bytes);
         self.unknown_opcode += other.unknown_opcode;
         self.time_backwards += other.time_backwards;
+        self.longest_backwards_ns = self.longest_backwards_ns.max(other.longest_backwards_ns);
         self.without_time += other.without_time;
         self.icrc_ok += other.icrc_ok;
         self.icrc_bad += other.icrc_bad;
@@ -291,6 +295,19 @@ impl Coverage {
         self.same_time_longest_run_bytes = self.same_time_longest_run_bytes.max(other.same_time_longest_run_bytes);
         self.first_time_ns = [self.first_time_ns, other.first_time_ns].into_iter().flatten().min();
         self.last_time_ns = [self.last_time_ns, other.last_time_ns].into_iter().flatten().max();
+    }
+
+    /// True if the records are not in the order in which they were captured, as several threads of a
+    /// capturing program write them. A clock that is set back makes a single step.
+    #[must_use]
+    pub const fn is_out_of_order(&self) -> bool {
+        const FEWEST_STEPS: u64 = 16;
+        /// Records for each step.
+        const MOST_RECORDS: u64 = 1000;
+        /// Timestamps of different ports, or of different queues of an adapter, differ by less.
+        const SHORTEST_NS: i64 = 10_000;
+        let steps = self.time_backwards;
+        steps >= FEWEST_STEPS && steps >= self.records / MOST_RECORDS && self.longest_backwards_ns >= SHORTEST_NS
     }
 
     /// InfiniBand packets in tunnels.

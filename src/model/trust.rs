@@ -126,6 +126,17 @@ impl Trust {
         self.lost_on_fabric_packets.at_most = None;
     }
 
+    /// Records are not in the order of capture: packets that look lost may only be late. Only a doubt
+    /// that follows gives the reason.
+    pub const fn lose_order(&mut self) {
+        if matches!(self.verdict, TrustVerdict::Incomplete) {
+            self.verdict = TrustVerdict::Unknown;
+        }
+        self.lost_on_fabric_packets.at_least = 0;
+        self.lost_by_capture_packets.at_least = 0;
+        self.never_captured_packets.at_least = 0;
+    }
+
     /// Notes that sequence numbers of a mirror show lost frames. How many of them held InfiniBand
     /// packets is not known, so the bounds do not change.
     pub fn lose_mirrored_frames(&mut self) {

@@ -401,7 +401,9 @@ impl InputState {
             }
         }
         if let Some((first, last)) = counts.times_ns {
-            self.coverage.time_backwards += u64::from(self.last_time_ns.is_some_and(|before| first < before));
+            let backwards_ns = self.last_time_ns.map_or(0, |before| before.saturating_sub(first));
+            self.coverage.time_backwards += u64::from(backwards_ns > 0);
+            self.coverage.longest_backwards_ns = self.coverage.longest_backwards_ns.max(backwards_ns);
             self.last_time_ns = Some(last);
         }
         self.timestamps.join(&counts.timestamps);

@@ -16,7 +16,7 @@ use crate::model::profile::{CmRow, CoverageState, Input, JobRow};
 use crate::model::sampling::RateSource;
 use crate::model::{
     ConnectionEnd, ConnectionKey, Coverage, CtsQueue, MpiConnectionMessage, NcclProcesses, PacketFlags, Profile,
-    RecordSeries, SamplerSteps, Trust, TrustVerdict, WorkerWireup, count_either, printable,
+    RecordSeries, SamplerSteps, Trust, TrustVerdict, WorkerWireup, count_either, duration, printable,
 };
 use crate::ranks::{self, Detection, IdentityEvidence, QueuePairPartners, ResolvedRanks, StatedRate};
 use crate::reduce::{Accumulator, CombinedTotals, Combiner, ShardConnections, TrackerSample, UntimedMessages};
@@ -46,6 +46,7 @@ pub(super) fn conclude(
     }
     let Readout { inputs: readouts, unions, bounds } = readout;
     notes.extend(inputs.iter_mut().zip(&readouts).filter_map(|(input, readout)| count_records(input, readout)));
+    notes.extend(inputs.iter().filter_map(out_of_order));
     let (mut combined, mut rest) = combine(readouts, unions, transits);
 
     let mut coverage = sum_coverage(&mut inputs, &combined);
@@ -145,6 +146,20 @@ fn count_records(input: &mut Input, readout: &InputReadout) -> Option<String> {
         input.name,
         vcrc_ok + vcrc_bad
     ))
+}
+
+/// The note on an input whose records are not in the order of capture.
+fn out_of_order(input: &Input) -> Option<String> {
+    let Coverage { records, time_backwards, longest_backwards_ns, .. } = input.coverage;
+    input.coverage.is_out_of_order().then(|| {
+        format!(
+            "{}: {time_backwards} of {records} records are earlier than the record before, by up to {}: they are not in \
+             the order of capture, so packets may look lost, late or retransmitted, and latencies are wrong; sort them \
+             with `reordercap`",
+            input.name,
+            duration(longest_backwards_ns)
+        )
+    })
 }
 
 const fn keeps_vcrc(coverage: &Coverage) -> bool {
@@ -472,14 +487,22 @@ fn trust(connections: &Trust, profile: &Profile, records: &[RecordSeries], optio
     let reasons = reasons.iter().filter(|(count, ..)| *count > 0);
     let reasons =
         reasons.map(|(count, [one, many], what)| format!("{count} {} {what}", if *count == 1 { one } else { many }));
+    let is_out_of_order = profile.inputs.iter().any(|input| input.coverage.is_out_of_order());
+    let disorder = is_out_of_order.then(|| "the records are not in the order of capture".to_owned());
     let unread = (!options.measures.mpi).then(|| "--no-mpi: requests and responses were not compared".to_owned());
     let mut trust = connections.clone();
-    trust.doubt(reasons.chain(unread));
+    if is_out_of_order {
+        trust.lose_order();
+    }
+    trust.doubt(reasons.chain(disorder).chain(unread));
     if coverage.lost_mirrored_frames() > 0 {
         trust.lose_mirrored_frames();
     }
     if matches!(trust.verdict, TrustVerdict::Incomplete | TrustVerdict::Unknown) {
-        trust.input_losses = input_losses::input_losses(profile, records);
+        // Records out of order look lost.
+        if !is_out_of_order {
+            trust.input_losses = input_losses::input_losses(profile, records);
+        }
         // First, because the summary has the first reasons only.
         trust.reasons.splice(0..0, trust.input_losses.iter().map(input_losses::reason));
     }

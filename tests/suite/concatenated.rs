@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 const SECOND_NS: i64 = 1_000_000_000;
 
 /// A record: its time in nanoseconds since the epoch, and its bytes with the header.
-type TimedRecord = (i64, Vec<u8>);
+pub(crate) type TimedRecord = (i64, Vec<u8>);
 
 /// The file header of a capture in nanoseconds, and its records.
-fn read(path: &Path) -> (Vec<u8>, Vec<TimedRecord>) {
+pub(crate) fn read(path: &Path) -> (Vec<u8>, Vec<TimedRecord>) {
     let file = decompressed(path);
     assert_eq!(file[..4], 0xA1B2_3C4D_u32.to_le_bytes(), "times in nanoseconds, as `later` writes them");
     let record = |raw: &RawRecord| (raw.time_ns, file[raw.place.clone()].to_vec());
@@ -34,7 +34,7 @@ fn later(records: &[TimedRecord], by_ns: i64) -> Vec<TimedRecord> {
     records.iter().map(moved).collect()
 }
 
-fn write(folder: &Path, name: &str, header: &[u8], records: &[TimedRecord]) -> PathBuf {
+pub(crate) fn write(folder: &Path, name: &str, header: &[u8], records: &[TimedRecord]) -> PathBuf {
     let path = folder.join(name);
     let bytes: Vec<&[u8]> = std::iter::once(header).chain(records.iter().map(|(_, bytes)| bytes.as_slice())).collect();
     std::fs::write(&path, bytes.concat()).expect("written");

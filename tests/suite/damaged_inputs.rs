@@ -262,6 +262,24 @@ fn an_invalid_record_ends_the_input() {
     }
 }
 
+/// A host that crashes may leave the last blocks of its files as zeros, which are no records of 1970.
+#[test]
+fn zeros_after_the_last_record_end_the_input() {
+    let folder = tempfile::tempdir().expect("folder");
+    // Also more than a part that a worker reads at a time.
+    for zeros in [16, 4096, 3 << 20] {
+        for whole in captures().iter().filter(|whole| whole.before_packets == 0) {
+            let expected = analyze_bytes(folder.path(), "whole.pcap", &whole.bytes).expect(whole.name);
+            let bytes = [whole.bytes.clone(), vec![0; zeros]].concat();
+            let profile = analyze_bytes(folder.path(), "zeros.pcap", &bytes).expect(whole.name);
+            let text = note(&profile, "corrupt_input").unwrap_or_else(|| panic!("{}: {:?}", whole.name, profile.notes));
+            assert_eq!(offset(text), whole.bytes.len(), "{}: {text}", whole.name);
+            assert_eq!(profile.coverage.records, expected.coverage.records, "{}", whole.name);
+            assert_eq!(profile.coverage.first_time_ns, expected.coverage.first_time_ns, "{}", whole.name);
+        }
+    }
+}
+
 #[test]
 fn other_files_are_rejected_with_path_reason_and_next_step() {
     let folder = tempfile::tempdir().expect("folder");

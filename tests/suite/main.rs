@@ -53,6 +53,7 @@ mod notebooks;
 mod notes;
 mod observation_points;
 mod otf2;
+mod out_of_order;
 mod paper;
 mod partial;
 mod paths;

@@ -38,6 +38,10 @@ pub(super) struct RecordHeader {
     pub(super) orig_len: u32,
 }
 
+impl RecordHeader {
+    const ZEROS: Self = Self { seconds: 0, fraction: 0, incl_len: 0, orig_len: 0 };
+}
+
 impl Pcap {
     pub(super) fn detect(magic: [u8; 4], head: &[u8]) -> Result<(Self, usize), ParseError> {
         let little = u32::from_le_bytes(magic);
@@ -75,6 +79,11 @@ impl Pcap {
         let Some(header) = self.header(input) else {
             return Err(ParseError::truncated(Layer::PcapRecord, self.record_header_bytes, input.len()));
         };
+        // A host that crashed may leave zeros at the end of its files. They would be records of no bytes,
+        // captured in 1970.
+        if header == RecordHeader::ZEROS {
+            return Err(ParseError::invalid(Layer::PcapRecord, "header", 0));
+        }
         let captured_bytes = header.incl_len as usize;
         if captured_bytes > Framing::MAX_RECORD_BYTES {
             return Err(ParseError::invalid(Layer::PcapRecord, "incl_len", u64::from(header.incl_len)));
@@ -182,6 +191,18 @@ mod tests {
                 assert_eq!((record.time_ns, record.data), (Some(4_294_967_295_000_000_000 + unit_ns), &[][..]));
                 assert_eq!(start + length + last, file.len());
             }
+        }
+    }
+
+    /// Zeros are no record, but a record without data is.
+    #[test]
+    fn zeros_are_no_record() {
+        for put in ORDERS {
+            let (mut framing, _) = Framing::detect(&file_header(put, 0xA1B2_3C4D, 247)).unwrap();
+            let error = framing.next(&[0; 64]).unwrap_err();
+            assert_eq!(error, ParseError::invalid(Layer::PcapRecord, "header", 0));
+            assert!(framing.next(&record(put, [1, 0, 0, 0], 0, b"")).is_ok());
+            assert!(framing.next(&record(put, [0, 0, 0, 60], 0, b"")).is_ok());
         }
     }
 
