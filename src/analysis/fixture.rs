@@ -66,7 +66,7 @@ pub(crate) fn rank(job: u32, rank: u32, endpoint: u16, qpn: Option<u32>) -> Rank
 pub(crate) fn job(job: u32, ranks: u32, slurm_job_id: Option<&str>) -> JobRow {
     let slurm_job_id = slurm_job_id.map(str::to_owned);
     let stack = "Open MPI UCX rc_verbs".to_owned();
-    JobRow { job, stack, ranks, first_time_ns: 0, last_time_ns: 1_000_000, slurm_job_id, may_be_part: false }
+    JobRow { job, stack, ranks, last_time_ns: 1_000_000, slurm_job_id, ..JobRow::default() }
 }
 
 /// A complete message without data of job 1 between two world ranks, sender and receiver, in one

@@ -12,7 +12,7 @@ use crate::analysis::latency::INTERVALS;
 use crate::analysis::latency::{self as analysis, LatencyGrouping, LatencyKey, LatencySeriesOptions};
 use crate::analysis::theoretical_minimum::{self, FabricPath};
 use crate::model::link::Speed;
-use crate::model::{Histogram, Profile, count_of};
+use crate::model::{Histogram, Profile};
 use crate::pipeline;
 use crate::render::latency::{self, Subject};
 use crate::render::{self, figure};
@@ -221,12 +221,6 @@ fn notes(args: &LatencyArgs, profile: &Profile, is_empty: bool) {
         output::eprint_line(&format!("note: {}", latency::NOT_MEASURED));
     }
     input::notes_on_times(profile);
-    if profile.coverage.time_backwards > 0 {
-        output::eprint_line(&format!(
-            "note: timestamps step backwards {} between records; times measured across such a step are recorded as 0",
-            count_of(profile.coverage.time_backwards, "time")
-        ));
-    }
     output::notes(&latency::notes(profile));
     input::notes(&args.inputs, &args.reading, profile);
 }

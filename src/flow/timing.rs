@@ -20,6 +20,9 @@ const MAX_WAITING: usize = 1 << 8;
 /// Responses that may wait until their connection is paired. If there are more, earlier requests
 /// are not measured: a later response would give too long a time.
 const MAX_PENDING_RESPONSES: usize = 1 << 8;
+/// PSNs from a request to an earlier ACK that acknowledges it: the records of the two are not in the order
+/// of the packets. At a larger distance, the queue pair number may serve a new connection.
+const MAX_OVERTAKEN: i32 = 256;
 /// Initial and maximum number of first observations that are kept for second observations. Only a
 /// capture of two ports needs more than the first, and then the room grows.
 const FIRST_ROOM: u16 = 16;
@@ -37,6 +40,8 @@ pub(super) struct ConnectionTimer {
     waiting: VecDeque<PendingRequest>,
     /// Requests whose response was observed once; at a mirror sink the response appears again.
     completed: VecDeque<PendingRequest>,
+    /// PSN of the last ACK.
+    acknowledged: Option<Psn>,
     /// Responses on this connection while its partner is unknown.
     pending_responses: Option<Box<PendingResponses>>,
     /// First observations of requests and, if there are any, of responses.
@@ -105,6 +110,8 @@ struct PendingRequest {
     time_ns: i64,
     /// How often the first response was observed.
     first_responses: u8,
+    /// PSN of the response that completed it.
+    completed_by: Option<Psn>,
 }
 
 /// An ACK, a NAK or a packet with response data.
@@ -305,11 +312,17 @@ impl ConnectionTimer {
 
     /// Takes the first observation of a request that expects a response.
     pub(super) fn request(&mut self, packet: &PacketRecord, verb: Verb, bytes: u64) {
+        // A later ACK is that of another request.
+        let is_overtaken = |acknowledged: Psn| (0..MAX_OVERTAKEN).contains(&acknowledged.since(packet.psn()));
+        if !matches!(verb, Verb::Read | Verb::Atomic) && self.acknowledged.is_some_and(is_overtaken) {
+            return;
+        }
         if self.waiting.len() == MAX_WAITING {
             self.waiting.pop_front();
         }
         let time_ns = packet.time_ns;
-        let request = PendingRequest { psn: packet.psn(), verb, bytes, time_ns, first_responses: 0 };
+        let request =
+            PendingRequest { psn: packet.psn(), verb, bytes, time_ns, first_responses: 0, completed_by: None };
         // Keep the order of PSNs: a packet that was lost before the capture comes late.
         let later = self.waiting.iter().rev().take_while(|other| other.psn.since(request.psn) > 0).count();
         make_room(&mut self.waiting);
@@ -392,9 +405,11 @@ impl ConnectionTimer {
         // Requests are sorted by PSN: after the first one beyond the response, no other is reached.
         while let Some(request) = list.get(kept).copied() {
             if is_covered(&request) {
+                // The second observation of another response is later: that of its own is missing.
+                let is_own = request.completed_by.is_none_or(|psn| psn == response.psn);
                 if matches!(request.verb, Verb::Read | Verb::Atomic) {
                     measured(Interval::LastResponse, &request);
-                } else if reached(&request) == 0 || misses_none() {
+                } else if is_own && (reached(&request) == 0 || misses_none()) {
                     // A later ACK covers the request too, if the responder coalesced the ACKs. If packets
                     // are missing, the ACK that came first may be one of them.
                     measured(Interval::Acknowledged, &request);
@@ -402,7 +417,7 @@ impl ConnectionTimer {
                 list.remove(kept);
                 if let Some(completed) = &mut completed {
                     make_room(completed);
-                    completed.push_back(request);
+                    completed.push_back(PendingRequest { completed_by: Some(response.psn), ..request });
                 }
                 continue;
             }
@@ -416,6 +431,9 @@ impl ConnectionTimer {
             }
         }
         if response.observation == 0 {
+            if response.kind == ResponseKind::Acknowledge {
+                self.acknowledged = Some(response.psn);
+            }
             let room = usize::from(self.room);
             let excess = self.completed.len().saturating_sub(room);
             self.completed.drain(..excess);
@@ -473,6 +491,33 @@ mod tests {
             let mut timings = Vec::new();
             with_waiting_sends(4).response(0, &response(2, 1000), || misses_none, &mut timings);
             assert_eq!(timings.iter().map(|timing| timing.ns).collect::<Vec<_>>(), expected);
+        }
+    }
+
+    /// Of the ACK of PSN 0 only one of two observations was captured.
+    #[test]
+    fn the_second_observation_of_a_later_ack_gives_no_time() {
+        let second = |psn, time_ns| ResponsePacket { observation: 1, ..response(psn, time_ns) };
+        let mut timings = Vec::new();
+        let mut clock = with_waiting_sends(2);
+        clock.response(0, &response(0, 100), || true, &mut timings);
+        clock.response(0, &response(1, 5000), || true, &mut timings);
+        timings.clear();
+        clock.response(0, &second(1, 5010), || true, &mut timings);
+        assert_eq!(timings.iter().map(|timing| timing.ns).collect::<Vec<_>>(), [5009]);
+    }
+
+    /// A request after its own ACK is in the wrong place: the next ACK is not the one for it.
+    #[test]
+    fn a_request_after_its_ack_is_not_measured() {
+        for (sent_psn, expected) in [(1, &[2][..]), (2, &[2][..]), (3, &[9000, 2])] {
+            let mut timings = Vec::new();
+            let mut clock = with_waiting_sends(0);
+            clock.response(0, &response(2, 999), || true, &mut timings);
+            clock.request(&packet(SEND_ONLY, sent_psn, 1000), Verb::Send, 8);
+            clock.request(&packet(SEND_ONLY, 10, 9998), Verb::Send, 8);
+            clock.response(0, &response(10, 10_000), || true, &mut timings);
+            assert_eq!(timings.iter().map(|timing| timing.ns).collect::<Vec<_>>(), expected, "{sent_psn}");
         }
     }
 

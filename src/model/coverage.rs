@@ -1,7 +1,7 @@
 //! How much of a capture was decoded: part of every result.
 
 use super::pause_series::PauseSeries;
-use super::{MirrorLoss, SamplerSteps, SequenceRuns, TimestampStats};
+use super::{MirrorLoss, SamplerSteps, SequenceRuns, TimestampStats, duration};
 use ibscope_parsers::frame::Statistics;
 use ibscope_parsers::link::{NotInfiniband, TunnelKind, TunnelPath};
 use ibscope_parsers::{Layer, ParseError};
@@ -297,6 +297,17 @@ impl Coverage {
         self.last_time_ns = [self.last_time_ns, other.last_time_ns].into_iter().flatten().max();
     }
 
+    /// Timestamps of different ports, or of different queues of an adapter, differ by less.
+    pub const SHORTEST_BACKWARDS_NS: i64 = 10_000;
+
+    /// The longest step to an earlier time, as a text of three digits, rounded up.
+    #[must_use]
+    pub fn longest_backwards(&self) -> String {
+        let ns = self.longest_backwards_ns.max(0).cast_unsigned();
+        let unit_ns = 10_u64.pow(ns.checked_ilog10().unwrap_or(0).saturating_sub(2));
+        duration(ns.div_ceil(unit_ns).saturating_mul(unit_ns).min(i64::MAX as u64).cast_signed())
+    }
+
     /// True if the records are not in the order in which they were captured, as several threads of a
     /// capturing program write them. A clock that is set back makes a single step.
     #[must_use]
@@ -304,10 +315,10 @@ impl Coverage {
         const FEWEST_STEPS: u64 = 16;
         /// Records for each step.
         const MOST_RECORDS: u64 = 1000;
-        /// Timestamps of different ports, or of different queues of an adapter, differ by less.
-        const SHORTEST_NS: i64 = 10_000;
         let steps = self.time_backwards;
-        steps >= FEWEST_STEPS && steps >= self.records / MOST_RECORDS && self.longest_backwards_ns >= SHORTEST_NS
+        steps >= FEWEST_STEPS
+            && steps >= self.records / MOST_RECORDS
+            && self.longest_backwards_ns >= Self::SHORTEST_BACKWARDS_NS
     }
 
     /// InfiniBand packets in tunnels.
@@ -427,6 +438,15 @@ mod tests {
 
     /// Classes that a sender may pause.
     const CLASSES: usize = 8;
+
+    #[test]
+    fn the_longest_step_backwards_has_three_digits() {
+        for (ns, text) in
+            [(0, "0 ns"), (999, "999 ns"), (99_917_859, "100 ms"), (19_912_345, "20 ms"), (19_812_345, "19.9 ms")]
+        {
+            assert_eq!(Coverage { longest_backwards_ns: ns, ..Coverage::default() }.longest_backwards(), text);
+        }
+    }
 
     #[test]
     fn sampling_rates_beyond_the_bound_are_counted() {

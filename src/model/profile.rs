@@ -241,6 +241,10 @@ pub struct JobRow {
     /// of one job.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub may_be_part: bool,
+    /// True if its packets are in inputs whose clocks could not be compared: times between packets of
+    /// different inputs may be wrong.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub lacks_common_clock: bool,
 }
 
 impl ConnectionRow {

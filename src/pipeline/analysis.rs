@@ -315,7 +315,7 @@ impl Analysis {
         transits: Vec<Transits>,
         options: &AnalysisOptions,
     ) -> Result<AnalysisResult, PipelineError> {
-        conclude(self.end(), inputs, notes, transits, options)
+        conclude(self.end(), inputs, (notes, &[]), transits, options)
     }
 
     /// Reads out the trackers of all inputs.

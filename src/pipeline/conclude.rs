@@ -16,7 +16,7 @@ use crate::model::profile::{CmRow, CoverageState, Input, JobRow};
 use crate::model::sampling::RateSource;
 use crate::model::{
     ConnectionEnd, ConnectionKey, Coverage, CtsQueue, MpiConnectionMessage, NcclProcesses, PacketFlags, Profile,
-    RecordSeries, SamplerSteps, Trust, TrustVerdict, WorkerWireup, count_either, duration, printable,
+    RecordSeries, SamplerSteps, Trust, TrustVerdict, WorkerWireup, count_either, printable, ranges,
 };
 use crate::ranks::{self, Detection, IdentityEvidence, QueuePairPartners, ResolvedRanks, StatedRate};
 use crate::reduce::{Accumulator, CombinedTotals, Combiner, ShardConnections, TrackerSample, UntimedMessages};
@@ -33,11 +33,12 @@ pub(super) struct AnalysisResult {
     pub(super) spills: Vec<(Vec<Option<u32>>, Spill)>,
 }
 
-/// Makes the profile. `inputs` are the captures, `notes` those of reading and of clocks.
+/// Makes the profile. `inputs` are the captures, `notes` those of reading and of clocks, and `clocks` the
+/// names of the inputs' clocks, if there are several.
 pub(super) fn conclude(
     readout: Readout,
     mut inputs: Vec<Input>,
-    mut notes: Vec<String>,
+    (mut notes, clocks): (Vec<String>, &[String]),
     transits: Vec<Transits>,
     options: &AnalysisOptions,
 ) -> Result<AnalysisResult, PipelineError> {
@@ -60,6 +61,7 @@ pub(super) fn conclude(
     let has_unread_frames = left_out::unread_frames(&coverage).next().is_some();
     let (mut identified, paired) = identify(&mut combined, &mut rest, options, (stated, has_unread_frames));
     mark_coverage_unknown(&mut identified, &coverage);
+    notes.extend(mark_clocks(&mut identified, &combined, &inputs, clocks));
     count_missing(&mut coverage, &combined, &identified.detection, rest.messages_evicted);
 
     notes.extend(notes_of(&combined, &rest, &coverage, &bounds, options));
@@ -150,14 +152,14 @@ fn count_records(input: &mut Input, readout: &InputReadout) -> Option<String> {
 
 /// The note on an input whose records are not in the order of capture.
 fn out_of_order(input: &Input) -> Option<String> {
-    let Coverage { records, time_backwards, longest_backwards_ns, .. } = input.coverage;
+    let Coverage { records, time_backwards, .. } = input.coverage;
     input.coverage.is_out_of_order().then(|| {
         format!(
             "{}: {time_backwards} of {records} records are earlier than the record before, by up to {}: they are not in \
              the order of capture, so packets may look lost, late or retransmitted, and latencies are wrong; sort them \
              with `reordercap`",
             input.name,
-            duration(longest_backwards_ns)
+            input.coverage.longest_backwards()
         )
     })
 }
@@ -354,6 +356,44 @@ fn identify(
     let paired = ranks::pair(&IdentityEvidence { connections, ..others });
     ranks::clear_foreign_losses(connections, &paired);
     (ranks::identify(&IdentityEvidence { connections, ..others }, &paired), paired)
+}
+
+/// Marks the jobs whose packets are on several clocks that could not be compared. Returns the note on
+/// them.
+fn mark_clocks(
+    identified: &mut ResolvedRanks,
+    combined: &CombinedTotals,
+    inputs: &[Input],
+    clocks: &[String],
+) -> Option<String> {
+    if clocks.windows(2).all(|two| two[0] == two[1]) {
+        return None;
+    }
+    // By job: an input of each clock.
+    let mut inputs_of: BTreeMap<u32, BTreeMap<&str, usize>> = BTreeMap::new();
+    for (connection, job) in combined.connections.iter().zip(&identified.job_of) {
+        let Some(job) = job else { continue };
+        for input in connection.inputs.iter().map(|input| *input as usize) {
+            // A union of inputs has packets of several of them, so these have a common clock.
+            let Some(clock) = clocks.get(input) else { continue };
+            inputs_of.entry(*job).or_default().entry(clock).or_insert(input);
+        }
+    }
+    inputs_of.retain(|_, inputs| inputs.len() > 1);
+    let jobs = identified.jobs.iter_mut().filter(|row| inputs_of.contains_key(&row.job));
+    jobs.for_each(|row| row.lacks_common_clock = true);
+    let mut named = inputs_of.values().next()?.values().filter_map(|input| Some(&inputs.get(*input)?.name));
+    let (first, second) = (named.next()?, named.next()?);
+    let has_more = named.next().is_some();
+    Some(format!(
+        "the clocks of {first}{} {second}{} were not compared, because no packet is in both: if they differ, times from a \
+         packet of one to a packet of the other are wrong, and so are waits and the order of messages in {} {}; capture \
+         both directions of each port, or state the clocks with --manifest",
+        if has_more { "," } else { " and" },
+        if has_more { " and others" } else { "" },
+        if inputs_of.len() == 1 { "job" } else { "jobs" },
+        ranges(inputs_of.keys().copied())
+    ))
 }
 
 /// Marks the coverage of all pairs as unknown if packets were left out: their pairs are unknown.

@@ -324,8 +324,9 @@ fn join(parts: Vec<InputPart>, streams: &[Vec<usize>], options: &AnalysisOptions
     notes.extend(align::seam_notes(&inputs, &rests, &readout, streams));
     let written = parts::write(&PartsHeader::new(&inputs, streams, options), &rests, &readout)?;
     drop(rests);
+    let clocks = align::common_clocks(&inputs, &aligned, streams, options);
     let transits = align::transits(aligned, options, (i64::MIN, i64::MAX));
-    let mut profile = conclude(readout, inputs, notes, transits, options)?.profile;
+    let mut profile = conclude(readout, inputs, (notes, &clocks), transits, options)?.profile;
     profile.parts = Some(written);
     Ok(profile)
 }

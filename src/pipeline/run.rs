@@ -109,9 +109,10 @@ pub(super) fn run(
             notes.extend(align::seam_notes(&inputs, &extras, &readout, &streams));
             parts::write(&PartsHeader::new(&inputs, &streams, options), &extras, &readout)
         });
+        let clocks = align::common_clocks(&inputs, &aligned, &streams, options);
         let transits = align::transits(aligned, options, window_ns);
         let is_interrupted = inputs.iter().any(|input| input.interrupted);
-        let mut finished = match conclude(readout, inputs, notes, transits, options) {
+        let mut finished = match conclude(readout, inputs, (notes, &clocks), transits, options) {
             Err(PipelineError::NoInfiniband { .. }) if is_interrupted => return Err(PipelineError::Interrupted),
             finished => finished?,
         };

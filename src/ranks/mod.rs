@@ -381,6 +381,7 @@ fn job_rows(jobs: &[InferredJob<'_>], ranks: &RanksByQueuePair) -> Vec<JobRow> {
             last_time_ns,
             slurm_job_id: None,
             may_be_part: job.doubts.may_be_part,
+            lacks_common_clock: false,
         }
     };
     (1..).zip(jobs).map(row).collect()

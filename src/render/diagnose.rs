@@ -55,7 +55,8 @@ fn rows<'a>(diagnosis: &'a Diagnosis, inputs: &'a str) -> impl Iterator<Item = F
 #[must_use]
 pub fn text(diagnosis: &Diagnosis, inputs: &str) -> String {
     if diagnosis.findings.is_empty() {
-        return "no findings: all checks passed\n".to_owned();
+        let which = if diagnosis.unchecked.is_empty() { "all checks" } else { "all checks that were made" };
+        return format!("no findings: {which} passed\n");
     }
     let mut text = format!("{}, most severe first\n", count_of(diagnosis.findings.len() as u64, "finding"));
     for (number, row) in (1..).zip(rows(diagnosis, inputs)) {

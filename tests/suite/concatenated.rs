@@ -23,7 +23,7 @@ pub(crate) fn read(path: &Path) -> (Vec<u8>, Vec<TimedRecord>) {
     (file[..HEADER_BYTES].to_vec(), walk(&file).iter().map(record).collect())
 }
 
-fn later(records: &[TimedRecord], by_ns: i64) -> Vec<TimedRecord> {
+pub(crate) fn later(records: &[TimedRecord], by_ns: i64) -> Vec<TimedRecord> {
     let moved = |(time_ns, bytes): &TimedRecord| {
         let time_ns = time_ns + by_ns;
         let mut bytes = bytes.clone();

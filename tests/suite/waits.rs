@@ -1,6 +1,7 @@
 //! `ibscope waits`: iterations, stragglers and waits of recorded runs, compared with the times that
 //! the program logged.
 
+use crate::concatenated::{later, read, write};
 use crate::runs::{self, RecordedRun};
 use crate::tools::ibscope;
 use serde_json::Value;
@@ -53,6 +54,44 @@ fn the_straggler_of_a_recorded_run_is_found() {
         // Ranks 0 and 3 exchange halos with rank 2.
         let longest: Vec<&Value> = job["waits"].as_array().expect("waits").iter().take(2).collect();
         assert!(longest.iter().all(|pair| pair["for_rank"] == 2), "{longest:?}");
+    }
+}
+
+/// The frames that each node sends, from a capture of its port: no packet is in two of these captures. The
+/// clock of node 3 is ahead.
+fn sent_by_each_node(run: &RecordedRun, folder: &Path, ahead_ns: i64) -> Vec<PathBuf> {
+    let sent = |(node, path): (u8, PathBuf)| {
+        let (header, mut records) = read(&path);
+        // After the pcap and the Ethernet header, the source address is at byte 12 of the IPv4 header.
+        records
+            .retain(|(_, record)| record[16 + 12..16 + 14] == [8, 0] && record[16 + 26..16 + 30] == [10, 77, 0, node]);
+        let records = later(&records, if node == 3 { ahead_ns } else { 0 });
+        write(folder, &format!("sent-by-node{node}.pcap"), &header, &records)
+    };
+    (1..).zip(run.every_node()).map(sent).collect()
+}
+
+#[test]
+fn captures_without_common_packets_show_no_stragglers() {
+    let run = runs::of_second_set("straggler-none-4x1");
+    for ahead_ns in [0, 20_000_000, -50_000_000] {
+        let folder = tempfile::tempdir().expect("folder");
+        let captures = sent_by_each_node(&run, folder.path(), ahead_ns);
+        let reason = "the captures have no packets in common";
+        let text = output(&[], &captures).replace('\n', " ");
+        assert!(text.contains("iterations unknown, because") && text.contains(reason), "{text}");
+        let of = |command: &[&str]| {
+            let result = ibscope(command.iter().map(OsStr::new).chain(captures.iter().map(|path| path.as_os_str())));
+            assert_eq!(result.code, 0, "{}", result.stderr);
+            result
+        };
+        let diagnosis = of(&["diagnose"]);
+        assert!(!["straggler", "imbalance", "late_sender"].iter().any(|kind| diagnosis.stdout.contains(kind)));
+        assert!(diagnosis.stderr.contains(&format!("stragglers and imbalance of job 1, because {reason}")));
+        let note = "were not compared, because no packet is in both";
+        assert!(of(&["latency"]).stderr.contains(note));
+        // The user states that the clocks agree.
+        assert!(!of(&["latency", "--no-align"]).stderr.contains(note));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Findings on the ranks of a job, from its iterations.
 
 use super::{Diagnosis, DiagnosisFinding, DiagnosisInput, FindingConfidence, FindingKind, FindingSeverity};
-use crate::analysis::waits::{Iterations, JobWaits, RankTimes};
+use crate::analysis::waits::{Iterations, JobWaits, NoIterations, RankTimes};
 use crate::model::JobRank;
 use crate::model::nodes::Nodes;
 use std::collections::BTreeMap;
@@ -58,7 +58,10 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
         }
         let main_loop = job.iterations.as_ref().ok().filter(|own| is_main_loop(own));
         let Some(iterations) = main_loop else {
-            let why = "no iterations with most of its messages were found";
+            let why = match job.iterations {
+                Err(NoIterations::ClocksDiffer) => NoIterations::ClocksDiffer.because(),
+                _ => "no iterations with most of its messages were found".to_owned(),
+            };
             diagnosis.unchecked.push(format!("stragglers and imbalance of job {}, because {why}", job.job));
             continue;
         };

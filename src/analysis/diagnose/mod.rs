@@ -208,6 +208,11 @@ impl DiagnosisInput<'_> {
     /// Jobs with a connection of which only one direction was captured. Then all messages of the other
     /// direction are missing, and a rank that waits for them seems to compute.
     fn jobs_that_miss_directions(&self) -> BTreeSet<u32> {
+        self.one_way_connections().filter_map(|row| row.job).collect()
+    }
+
+    /// Connections of which only one direction was captured.
+    fn one_way_connections(&self) -> impl Iterator<Item = &ConnectionRow> {
         let connected = || {
             let rows = self.profile.connections.iter();
             rows.filter(|row| row.kind == TrafficKind::Data && !row.key().is_datagram())
@@ -218,12 +223,14 @@ impl DiagnosisInput<'_> {
         for row in connected().filter(|row| row.src_qp.is_none()) {
             *unpaired.entry((row.src, row.dst)).or_default() += 1;
         }
-        let unpaired = |src, dst| unpaired.get(&(src, dst)).copied().unwrap_or(0);
-        let is_alone = |row: &&ConnectionRow| match row.src_qp {
-            Some(qpn) => !receivers.contains(&(row.src, qpn)),
-            None => unpaired(row.src, row.dst) > unpaired(row.dst, row.src),
+        let is_alone = move |row: &&ConnectionRow| {
+            let unpaired = |src, dst| unpaired.get(&(src, dst)).copied().unwrap_or(0);
+            match row.src_qp {
+                Some(qpn) => !receivers.contains(&(row.src, qpn)),
+                None => unpaired(row.src, row.dst) > unpaired(row.dst, row.src),
+            }
         };
-        connected().filter(is_alone).filter_map(|row| row.job).collect()
+        connected().filter(is_alone)
     }
 }
 
@@ -234,6 +241,7 @@ pub fn diagnose(profile: &Profile, waits: Option<&[JobWaits]>, speed: Option<&Sp
     let input = DiagnosisInput { profile, waits, speed, is_selected };
     let mut diagnosis = Diagnosis::default();
     capture(&input, &mut diagnosis);
+    directions(&input, &mut diagnosis);
     health::find(&input, &mut diagnosis);
     links::find(&input, &mut diagnosis);
     paths::find(&input, &mut diagnosis);
@@ -248,6 +256,18 @@ pub fn diagnose(profile: &Profile, waits: Option<&[JobWaits]>, speed: Option<&Sp
         .findings
         .sort_by(|a, b| (b.severity, b.confidence).cmp(&(a.severity, a.confidence)).then_with(|| a.kind.cmp(&b.kind)));
     diagnosis
+}
+
+/// Says what cannot be found without packets, or without those of the opposite direction.
+fn directions(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
+    if input.profile.connections.is_empty() {
+        diagnosis.unchecked.push("anything, because there is no InfiniBand packet".to_owned());
+    } else if input.one_way_connections().next().is_some() {
+        diagnosis.unchecked.push(
+            "losses, retransmissions and response times of some connections, because only one of their directions was captured"
+                .to_owned(),
+        );
+    }
 }
 
 /// Names the jobs whose ranks and rails cannot be compared, because they may be parts of one job.

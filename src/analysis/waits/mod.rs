@@ -68,6 +68,8 @@ pub enum NoIterations {
     /// The captures may show the traffic of some ports only: a rank that waits for messages that were
     /// not captured would seem to compute.
     PortsMissing,
+    /// The messages of different ranks are on clocks that were not compared.
+    ClocksDiffer,
 }
 
 impl NoIterations {
@@ -106,6 +108,9 @@ impl NoIterations {
             Self::PortsMissing => {
                 "the captures may show some ports only; give a capture of a sink of all ports, or of each port"
                     .to_owned()
+            }
+            Self::ClocksDiffer => {
+                "the captures have no packets in common, so their clocks were not compared".to_owned()
             }
         }
     }
@@ -221,7 +226,12 @@ impl WaitAnalysis {
     #[must_use]
     pub fn finish(self, profile: &Profile) -> Vec<JobWaits> {
         let nodes = Nodes::of(profile);
-        self.of_jobs(NoIterations::of_captures(profile, &nodes), &nodes)
+        let mut jobs = self.of_jobs(NoIterations::of_captures(profile, &nodes), &nodes);
+        for row in profile.jobs.iter().filter(|row| row.lacks_common_clock) {
+            let own = jobs.iter_mut().filter(|job| job.job == row.job && job.iterations.is_ok());
+            own.for_each(|job| job.iterations = Err(NoIterations::ClocksDiffer));
+        }
+        jobs
     }
 
     /// The result of each job, by number; `missing` for all of them, if there is such a reason.

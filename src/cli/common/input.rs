@@ -376,6 +376,16 @@ pub(in crate::cli) fn notes_on_times(profile: &Profile) {
             profile.coverage.without_time, profile.coverage.records
         ));
     }
+    let coverage = &profile.coverage;
+    // Timestamps of different ports or queues differ by less.
+    if coverage.longest_backwards_ns >= Coverage::SHORTEST_BACKWARDS_NS {
+        output::eprint_line(&format!(
+            "note: timestamps step backwards {} between records, by up to {}; times measured across such a step are too \
+             short by as much, or 0, and rates around it are too high",
+            count_of(coverage.time_backwards, "time"),
+            coverage.longest_backwards()
+        ));
+    }
 }
 
 /// Prints notes on a rank map, or on names of ports, that look wrong.

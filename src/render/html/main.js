@@ -18,7 +18,8 @@ function findings() {
   const { top, count, unchecked } = diagnosis;
   const counted = (number, one) => `${group(number)} ${one}${number === 1 ? "" : "s"}`;
   const shown = count > top.length ? `, the first ${top.length}` : "";
-  $("findings-title").textContent = count === 0 ? "No findings: all checks passed" : `${counted(count, "finding")}, most severe first${shown}`;
+  const which = unchecked.length === 0 ? "all checks" : "all checks that were made";
+  $("findings-title").textContent = count === 0 ? `No findings: ${which} passed` : `${counted(count, "finding")}, most severe first${shown}`;
   $("findings-list").replaceChildren(...top.map((finding) => {
     const item = element("li");
     item.append(element("strong", `${finding.severity}: ${finding.finding}, ${finding.subject}`), element("p", finding.sentence), element("p", finding.numbers), element("p", finding.advice));
