@@ -386,9 +386,9 @@ fn mark_clocks(
     let (first, second) = (named.next()?, named.next()?);
     let has_more = named.next().is_some();
     Some(format!(
-        "the clocks of {first}{} {second}{} were not compared, because no packet is in both: if they differ, times from a \
-         packet of one to a packet of the other are wrong, and so are waits and the order of messages in {} {}; capture \
-         both directions of each port, or state the clocks with --manifest",
+        "the clocks of {first}{} {second}{} could not be compared by packets that both hold: if they differ, times \
+         from a packet of one to a packet of the other are wrong, and so is the order of messages in {} {}; capture both \
+         directions of each port, or state the clocks with --manifest",
         if has_more { "," } else { " and" },
         if has_more { " and others" } else { "" },
         if inputs_of.len() == 1 { "job" } else { "jobs" },

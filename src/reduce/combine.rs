@@ -381,7 +381,12 @@ fn lost_on_fabric(observed: &[ObservedConnection]) -> u64 {
     let once = || inputs().filter(|(_, twice, _)| !twice);
     let between = once().flat_map(|(at, _, sender)| {
         let others = once().filter(move |(other, ..)| *other != at);
-        others.map(move |(_, _, receiver)| sender.naks_observed_once.min(receiver.naks_unobserved))
+        // NAKs of requests that the receiver's input observed too are of losses behind both points.
+        let lost = move |receiver: Continuity| {
+            let between = sender.naks_observed_once.saturating_sub(receiver.naks_observed_once);
+            between.min(receiver.naks_unobserved)
+        };
+        others.map(move |(_, _, receiver)| lost(receiver))
     });
     within.chain(between).max().unwrap_or(0)
 }

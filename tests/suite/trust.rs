@@ -133,6 +133,20 @@ fn deleted_packets_are_within_the_bounds() {
     });
 }
 
+/// The losses of this run happened before the first of the two observation points.
+#[test]
+fn captures_that_hold_the_same_packets_show_no_loss_between_them() {
+    let ports = runs::named("ompi-rc-loss1-ring2").every_node();
+    let held = |path: &PathBuf| {
+        let mut frames: Vec<Vec<u8>> = packets(&decompressed(path)).into_iter().map(|(_, frame)| frame).collect();
+        frames.sort_unstable();
+        frames
+    };
+    assert!(held(&ports[0]) == held(&ports[1]));
+    let found = trust(&ports);
+    assert_eq!(found.lost_on_fabric_packets.at_least, 0, "{found:?}");
+}
+
 /// Runs of reliable connections alone, without a retransmission.
 const COMPLETE: [&str; 4] = ["ompi-openib-ring2", "ompi-openib-mixed-2x2", "perf-atomic-lat", "perf-cm-write-lat"];
 

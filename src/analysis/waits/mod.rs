@@ -110,7 +110,7 @@ impl NoIterations {
                     .to_owned()
             }
             Self::ClocksDiffer => {
-                "the captures have no packets in common, so their clocks were not compared".to_owned()
+                "the clocks of its captures could not be compared by packets that several of them hold".to_owned()
             }
         }
     }
