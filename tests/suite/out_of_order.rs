@@ -5,6 +5,7 @@ use crate::recorded::profile;
 use crate::runs::{self, RecordedRun, VARIED};
 use crate::tools::in_parallel;
 use ibscope::model::{Profile, TrustVerdict};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Records that a thread of the capturing program writes at a time.
 const BLOCK: usize = 64;
@@ -27,6 +28,7 @@ fn note(profile: &Profile) -> Option<&String> {
 #[test]
 fn blocks_of_several_threads_are_noted_and_prove_no_loss() {
     let all: Vec<RecordedRun> = VARIED.iter().map(|name| runs::named(name)).collect();
+    let noted = AtomicUsize::new(0);
     in_parallel(&all, |_, run| {
         let (header, _) = read(&run.node(1));
         let mut records: Vec<TimedRecord> = run.every_node().iter().flat_map(|path| read(path).1).collect();
@@ -41,17 +43,19 @@ fn blocks_of_several_threads_are_noted_and_prove_no_loss() {
         let found = profile(&[write(folder.path(), "unsorted.pcap", &header, &unsorted)]);
         let coverage = &found.coverage;
         assert_eq!((coverage.time_backwards, coverage.longest_backwards_ns), (count, longest_ns), "{}", run.name);
-        // A few steps prove no disorder.
-        if count < 16 {
+        // A few or short steps prove no disorder.
+        if count < 16 || longest_ns < 1_000_000 {
             assert_eq!(note(&found), None, "{}: {count}", run.name);
             return;
         }
+        noted.fetch_add(1, Ordering::Relaxed);
         let expected = format!("{count} of {} records are earlier than the record before", records.len());
         assert!(note(&found).is_some_and(|note| note.contains(&expected)), "{}: {:?}", run.name, found.notes);
         assert_eq!(found.trust.verdict, TrustVerdict::Unknown, "{}: {:?}", run.name, found.trust);
         assert_eq!(found.trust.lost_by_capture_packets.at_least, 0, "{}", run.name);
         assert!(found.trust.reasons.iter().any(|reason| reason.contains("order of capture")), "{}", run.name);
     });
+    assert!(noted.load(Ordering::Relaxed) > VARIED.len() / 2);
 }
 
 #[test]
