@@ -164,6 +164,10 @@ impl Form {
     fn ends(self, file: &[u8]) -> Vec<usize> {
         let (mut ends, mut at) = (Vec::new(), HEADER_BYTES);
         while let Some(length) = file.get(at + 8..at + 12).filter(|_| at + self.record_header_bytes <= file.len()) {
+            // Zeros are no record.
+            if file[at..at + 16] == [0; 16] {
+                break;
+            }
             let length = (self.get)(length.try_into().unwrap()) as usize;
             at += self.record_header_bytes + length;
             if length > 16 << 20 || at > file.len() {
