@@ -22,7 +22,7 @@ const MAX_WAITING: usize = 1 << 8;
 const MAX_PENDING_RESPONSES: usize = 1 << 8;
 /// PSNs from a request to an earlier ACK that acknowledges it: the records of the two are not in the order
 /// of the packets. At a larger distance, the queue pair number may serve a new connection.
-const MAX_OVERTAKEN: i32 = 256;
+const OVERTAKEN_PSNS: i32 = 256;
 /// Initial and maximum number of first observations that are kept for second observations. Only a
 /// capture of two ports needs more than the first, and then the room grows.
 const FIRST_ROOM: u16 = 16;
@@ -313,7 +313,7 @@ impl ConnectionTimer {
     /// Takes the first observation of a request that expects a response.
     pub(super) fn request(&mut self, packet: &PacketRecord, verb: Verb, bytes: u64) {
         // A later ACK is that of another request.
-        let is_overtaken = |acknowledged: Psn| (0..MAX_OVERTAKEN).contains(&acknowledged.since(packet.psn()));
+        let is_overtaken = |acknowledged: Psn| (0..OVERTAKEN_PSNS).contains(&acknowledged.since(packet.psn()));
         if !matches!(verb, Verb::Read | Verb::Atomic) && self.acknowledged.is_some_and(is_overtaken) {
             return;
         }
