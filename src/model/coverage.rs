@@ -297,9 +297,6 @@ impl Coverage {
         self.last_time_ns = [self.last_time_ns, other.last_time_ns].into_iter().flatten().max();
     }
 
-    /// Timestamps of different ports, or of different queues of an adapter, differ by less.
-    pub const SHORTEST_BACKWARDS_NS: i64 = 10_000;
-
     /// The longest step to an earlier time, as a text of three digits, rounded up.
     #[must_use]
     pub fn longest_backwards(&self) -> String {
@@ -315,7 +312,7 @@ impl Coverage {
         const FEWEST_STEPS: u64 = 16;
         /// Records for each step.
         const MOST_RECORDS: u64 = 1000;
-        /// Threads that are that much apart exchange the order of single packets only.
+        /// Shorter steps exchange single records. Connections keep their order, so the counts are right.
         const SHORTEST_NS: i64 = 1_000_000;
         let steps = self.time_backwards;
         steps >= FEWEST_STEPS && steps >= self.records / MOST_RECORDS && self.longest_backwards_ns >= SHORTEST_NS

@@ -126,8 +126,8 @@ impl Trust {
         self.lost_on_fabric_packets.at_most = None;
     }
 
-    /// Records are not in the order of capture: packets that look lost may only be late. Only a doubt
-    /// that follows gives the reason.
+    /// Takes back what depends on the order of records, which is not that of the capture: packets that look
+    /// lost may only be late. [`Trust::doubt`] adds the reason.
     pub const fn lose_order(&mut self) {
         if matches!(self.verdict, TrustVerdict::Incomplete) {
             self.verdict = TrustVerdict::Unknown;

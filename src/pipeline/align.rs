@@ -388,27 +388,6 @@ pub(super) fn seam_notes(
     notes
 }
 
-/// By input: the name of the clock that its times are on. Inputs with different names hold no packets by
-/// which their clocks could be compared.
-pub(super) fn common_clocks(
-    inputs: &[Input],
-    aligned: &Alignment,
-    streams: &[Vec<usize>],
-    options: &AnalysisOptions,
-) -> Vec<String> {
-    let mut clocks = vec![String::new(); inputs.len()];
-    if !options.clocks.align {
-        // The user states that all clocks agree.
-        return clocks;
-    }
-    for stream in streams {
-        let row = stream.first().and_then(|input| aligned.rows[*input].as_ref().map(|row| &row.reference));
-        let clock = row.or_else(|| stream.first().map(|input| &inputs[*input].name));
-        stream.iter().for_each(|input| clocks[*input] = clock.cloned().unwrap_or_default());
-    }
-    clocks
-}
-
 /// Formats a duration with enough digits to correct a clock by it.
 fn describe_time(ns: u64) -> String {
     match ns {

@@ -10,13 +10,13 @@ use super::bounds::MemoryBounds;
 use super::fill::fill;
 use super::readout::{InputReadout, Readout, SHARDS, ShardReadout, UnionReadout};
 use super::spill::Spill;
-use super::{AnalysisOptions, PipelineError, input_losses, left_out};
+use super::{AnalysisOptions, PipelineError, common_clocks, input_losses, left_out};
 use crate::flow;
 use crate::model::profile::{CmRow, CoverageState, Input, JobRow};
 use crate::model::sampling::RateSource;
 use crate::model::{
     ConnectionEnd, ConnectionKey, Coverage, CtsQueue, MpiConnectionMessage, NcclProcesses, PacketFlags, Profile,
-    RecordSeries, SamplerSteps, Trust, TrustVerdict, WorkerWireup, count_either, printable, ranges,
+    RecordSeries, SamplerSteps, Trust, TrustVerdict, WorkerWireup, count_either, printable,
 };
 use crate::ranks::{self, Detection, IdentityEvidence, QueuePairPartners, ResolvedRanks, StatedRate};
 use crate::reduce::{Accumulator, CombinedTotals, Combiner, ShardConnections, TrackerSample, UntimedMessages};
@@ -61,7 +61,7 @@ pub(super) fn conclude(
     let has_unread_frames = left_out::unread_frames(&coverage).next().is_some();
     let (mut identified, paired) = identify(&mut combined, &mut rest, options, (stated, has_unread_frames));
     mark_coverage_unknown(&mut identified, &coverage);
-    notes.extend(mark_clocks(&mut identified, &combined, &inputs, clocks));
+    notes.extend(common_clocks::mark_jobs(&mut identified, &combined, &inputs, clocks));
     count_missing(&mut coverage, &combined, &identified.detection, rest.messages_evicted);
 
     notes.extend(notes_of(&combined, &rest, &coverage, &bounds, options));
@@ -358,44 +358,6 @@ fn identify(
     (ranks::identify(&IdentityEvidence { connections, ..others }, &paired), paired)
 }
 
-/// Marks the jobs whose packets are on several clocks that could not be compared. Returns the note on
-/// them.
-fn mark_clocks(
-    identified: &mut ResolvedRanks,
-    combined: &CombinedTotals,
-    inputs: &[Input],
-    clocks: &[String],
-) -> Option<String> {
-    if clocks.windows(2).all(|two| two[0] == two[1]) {
-        return None;
-    }
-    // By job: an input of each clock.
-    let mut inputs_of: BTreeMap<u32, BTreeMap<&str, usize>> = BTreeMap::new();
-    for (connection, job) in combined.connections.iter().zip(&identified.job_of) {
-        let Some(job) = job else { continue };
-        for input in connection.inputs.iter().map(|input| *input as usize) {
-            // A union of inputs has packets of several of them, so these have a common clock.
-            let Some(clock) = clocks.get(input) else { continue };
-            inputs_of.entry(*job).or_default().entry(clock).or_insert(input);
-        }
-    }
-    inputs_of.retain(|_, inputs| inputs.len() > 1);
-    let jobs = identified.jobs.iter_mut().filter(|row| inputs_of.contains_key(&row.job));
-    jobs.for_each(|row| row.lacks_common_clock = true);
-    let mut named = inputs_of.values().next()?.values().filter_map(|input| Some(&inputs.get(*input)?.name));
-    let (first, second) = (named.next()?, named.next()?);
-    let has_more = named.next().is_some();
-    Some(format!(
-        "the clocks of {first}{} {second}{} could not be compared by packets that both hold: if they differ, times \
-         from a packet of one to a packet of the other are wrong, and so is the order of messages in {} {}; capture both \
-         directions of each port, or state the clocks with --manifest",
-        if has_more { "," } else { " and" },
-        if has_more { " and others" } else { "" },
-        if inputs_of.len() == 1 { "job" } else { "jobs" },
-        ranges(inputs_of.keys().copied())
-    ))
-}
-
 /// Marks the coverage of all pairs as unknown if packets were left out: their pairs are unknown.
 fn mark_coverage_unknown(identified: &mut ResolvedRanks, coverage: &Coverage) {
     if coverage.untracked_packets + coverage.overlap_left_out > 0 {
@@ -539,7 +501,6 @@ fn trust(connections: &Trust, profile: &Profile, records: &[RecordSeries], optio
         trust.lose_mirrored_frames();
     }
     if matches!(trust.verdict, TrustVerdict::Incomplete | TrustVerdict::Unknown) {
-        // Records out of order look lost.
         if !is_out_of_order {
             trust.input_losses = input_losses::input_losses(profile, records);
         }

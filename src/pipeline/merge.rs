@@ -15,7 +15,7 @@ use super::bounds::MemoryBounds;
 use super::conclude::conclude;
 use super::parts::{self, InputExtras, InputPart, MergeClock, PartsError, PartsHeader};
 use super::readout::{InputReadout, Readout};
-use super::{AnalysisOptions, EndpointInfo, PipelineError, pool};
+use super::{AnalysisOptions, EndpointInfo, PipelineError, common_clocks, pool};
 use crate::align::Alignment;
 use crate::model::profile::{Input, RankRow};
 use crate::model::{Clock, ConnectionShare, Coverage, Profile, count_of, ranges};
@@ -324,7 +324,7 @@ fn join(parts: Vec<InputPart>, streams: &[Vec<usize>], options: &AnalysisOptions
     notes.extend(align::seam_notes(&inputs, &rests, &readout, streams));
     let written = parts::write(&PartsHeader::new(&inputs, streams, options), &rests, &readout)?;
     drop(rests);
-    let clocks = align::common_clocks(&inputs, &aligned, streams, options);
+    let clocks = common_clocks::clocks_of(&inputs, &aligned, streams, options);
     let transits = align::transits(aligned, options, (i64::MIN, i64::MAX));
     let mut profile = conclude(readout, inputs, (notes, &clocks), transits, options)?.profile;
     profile.parts = Some(written);

@@ -19,6 +19,7 @@ mod align;
 mod analysis;
 mod bounds;
 mod buffer_pool;
+mod common_clocks;
 mod conclude;
 mod file_overlap;
 mod fill;

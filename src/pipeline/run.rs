@@ -7,7 +7,7 @@ use super::align::{self, FirstPass};
 use super::analysis::{self, Analysis, BATCHES_PER_THREAD, Reading};
 use super::conclude::{AnalysisResult, conclude};
 use super::parts::{self, InputExtras, PartsHeader};
-use super::{AnalysisOptions, PipelineError, decode_options, merge, pool, union};
+use super::{AnalysisOptions, PipelineError, common_clocks, decode_options, merge, pool, union};
 use crate::align::PacketSample;
 use crate::decode::DecodeOptions;
 use crate::flow::Depth;
@@ -109,7 +109,7 @@ pub(super) fn run(
             notes.extend(align::seam_notes(&inputs, &extras, &readout, &streams));
             parts::write(&PartsHeader::new(&inputs, &streams, options), &extras, &readout)
         });
-        let clocks = align::common_clocks(&inputs, &aligned, &streams, options);
+        let clocks = common_clocks::clocks_of(&inputs, &aligned, &streams, options);
         let transits = align::transits(aligned, options, window_ns);
         let is_interrupted = inputs.iter().any(|input| input.interrupted);
         let mut finished = match conclude(readout, inputs, (notes, &clocks), transits, options) {

@@ -68,8 +68,8 @@ pub enum NoIterations {
     /// The captures may show the traffic of some ports only: a rank that waits for messages that were
     /// not captured would seem to compute.
     PortsMissing,
-    /// The messages of different ranks are on clocks that were not compared.
-    ClocksDiffer,
+    /// The messages of different ranks are on clocks that could not be compared.
+    ClocksUnknown,
 }
 
 impl NoIterations {
@@ -109,7 +109,7 @@ impl NoIterations {
                 "the captures may show some ports only; give a capture of a sink of all ports, or of each port"
                     .to_owned()
             }
-            Self::ClocksDiffer => {
+            Self::ClocksUnknown => {
                 "the clocks of its captures could not be compared by packets that several of them hold".to_owned()
             }
         }
@@ -226,21 +226,19 @@ impl WaitAnalysis {
     #[must_use]
     pub fn finish(self, profile: &Profile) -> Vec<JobWaits> {
         let nodes = Nodes::of(profile);
-        let mut jobs = self.of_jobs(NoIterations::of_captures(profile, &nodes), &nodes);
-        for row in profile.jobs.iter().filter(|row| row.lacks_common_clock) {
-            let own = jobs.iter_mut().filter(|job| job.job == row.job && job.iterations.is_ok());
-            own.for_each(|job| job.iterations = Err(NoIterations::ClocksDiffer));
-        }
-        jobs
+        let of_captures = NoIterations::of_captures(profile, &nodes);
+        let lacks_clock = |job: u32| profile.jobs.iter().any(|row| row.job == job && row.lacks_common_clock);
+        self.of_jobs(|job| of_captures.or_else(|| lacks_clock(job).then_some(NoIterations::ClocksUnknown)), &nodes)
     }
 
-    /// The result of each job, by number; `missing` for all of them, if there is such a reason.
-    fn of_jobs(self, missing: Option<NoIterations>, nodes: &Nodes) -> Vec<JobWaits> {
-        let missing = missing.or_else(|| (self.skipped > 0).then_some(NoIterations::TooManyMessages));
+    /// The result of each job, by number; `missing` is the reason why a job can have no iterations, if
+    /// there is one.
+    fn of_jobs(self, missing: impl Fn(u32) -> Option<NoIterations>, nodes: &Nodes) -> Vec<JobWaits> {
+        let too_many = (self.skipped > 0).then_some(NoIterations::TooManyMessages);
         let result = |(job, series): (u32, BTreeMap<SeriesKey, MessageSeries>)| {
             let ranks = series::ranks(series.keys());
             let are_shared = |a: u32, b: u32| nodes.are_shared(JobRank { job, rank: a }, JobRank { job, rank: b });
-            let iterations = missing.map_or_else(|| of_job(series, &ranks, &are_shared), Err);
+            let iterations = missing(job).or(too_many).map_or_else(|| of_job(series, &ranks, &are_shared), Err);
             JobWaits { job, ranks_seen: ranks.len(), iterations }
         };
         self.jobs.into_iter().map(result).collect()

@@ -80,7 +80,7 @@ impl Program {
     }
 
     fn result(self) -> Result<Iterations, NoIterations> {
-        let mut jobs = self.analysis.of_jobs(None, &Nodes::default());
+        let mut jobs = self.analysis.of_jobs(|_| None, &Nodes::default());
         assert_eq!(jobs.len(), 1);
         jobs.remove(0).iterations
     }
@@ -209,7 +209,7 @@ fn parts_of_the_time_sum_up() {
 fn what_does_not_repeat_has_no_iterations() {
     assert_eq!(halo_program(4, 8, 1, |_| 0).result().unwrap_err(), NoIterations::NotRepeated);
     let sampled =
-        halo_program(4, 30, 1, |_| 0).analysis.of_jobs(Some(NoIterations::Sampled), &Nodes::default()).remove(0);
+        halo_program(4, 30, 1, |_| 0).analysis.of_jobs(|_| Some(NoIterations::Sampled), &Nodes::default()).remove(0);
     assert_eq!(sampled.iterations, Err(NoIterations::Sampled));
 }
 

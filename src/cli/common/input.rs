@@ -368,7 +368,11 @@ pub(in crate::cli) fn pointer(place: &Path, profile: &Profile) -> Option<String>
     })
 }
 
-/// Prints how many records a time series misses.
+/// A step back that is worth a note: timestamps of different ports, or of different queues of an adapter,
+/// differ by less.
+const SHORTEST_BACKWARDS_NS: i64 = 10_000;
+
+/// Prints the notes on timestamps: records without one, and steps back.
 pub(in crate::cli) fn notes_on_times(profile: &Profile) {
     if profile.coverage.without_time > 0 {
         output::eprint_line(&format!(
@@ -377,8 +381,7 @@ pub(in crate::cli) fn notes_on_times(profile: &Profile) {
         ));
     }
     let coverage = &profile.coverage;
-    // Timestamps of different ports or queues differ by less.
-    if coverage.longest_backwards_ns >= Coverage::SHORTEST_BACKWARDS_NS {
+    if coverage.longest_backwards_ns >= SHORTEST_BACKWARDS_NS {
         output::eprint_line(&format!(
             "note: timestamps step backwards {} between records, by up to {}; times measured across such a step are too \
              short by as much, or 0, and rates around it are too high",
