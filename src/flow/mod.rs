@@ -31,6 +31,7 @@ mod messages;
 mod msn;
 mod nccl;
 mod pairing;
+mod port_copies;
 mod rails;
 mod reaction;
 mod reads;
@@ -532,16 +533,19 @@ impl Tracker {
             self.track_health(packet, seen, number, span);
         }
         if self.times
-            && occurrence <= 2
+            && occurrence <= 3
             && packet.kind() == TrafficKind::Data
             && packet.time_ns != PacketRecord::NO_TIME
         {
-            if matches!(role, PacketRole::Request | PacketRole::Response) {
-                self.time_observation(id, packet.record, role, (number, occurrence), &mut events.timings);
-            }
-            // The vote of the first observation comes first.
-            if occurrence == 2 && matches!(role, PacketRole::Response | PacketRole::Acknowledge) && !is_datagram {
-                self.time_response(id, packet.record, occurrence, &mut events.timings);
+            match role {
+                PacketRole::Request | PacketRole::Response => {
+                    self.time_observation(id, packet.record, role, (number, occurrence), &mut events.timings);
+                }
+                // The vote of the first observation comes first.
+                PacketRole::Acknowledge if occurrence == 2 => {
+                    self.time_response(id, packet.record, occurrence, &mut events.timings);
+                }
+                PacketRole::Acknowledge | PacketRole::Other => {}
             }
         }
         if occurrence != 1 || self.depth == Depth::Packets {
@@ -598,6 +602,7 @@ impl Tracker {
         self.nccl_messages(outcome, events);
         self.cts_queues.extend(self.nccl.queues(&keys));
         self.messages.finish();
+        self.finish_times(&mut events.timings);
         // Messages that are still open have no time.
         events.messages.extend(self.messages.take());
         let observed = self.observed(&keys);
@@ -624,6 +629,8 @@ impl Tracker {
                 overflowed: overflowed && !key.is_datagram()
                     || following.is_some_and(|following| following.envelopes.overflowed()),
                 icrcs: connection.icrcs,
+                copy_order: self.copy_order(id),
+                has_late_copies: false,
                 partners: partners.map(|votes| votes.iter().map(partner).collect()),
                 health,
                 storage: storage.remove(&id),

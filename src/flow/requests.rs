@@ -239,7 +239,8 @@ impl Tracker {
         if self.times && from_ns != PacketRecord::NO_TIME && packet.time_ns != PacketRecord::NO_TIME {
             let times_ns = (from_ns, packet.time_ns);
             events.timings.push(Timing::between(connection, (key, None), ObservedPorts::OnePort, times_ns));
-            self.await_arrival(id, number, PendingTiming { connection, from_ns, key, required_detection: None });
+            let pending = PendingTiming { connection, from_ns, key, required_detection: None };
+            self.await_arrival(id, number, pending, &mut events.timings);
         }
     }
 

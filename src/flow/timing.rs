@@ -8,9 +8,10 @@
 
 use super::arrivals::{Arrivals, PendingTiming};
 use super::assembly::Transport;
+use super::port_copies::{Arrival, PortCopies, SecondObservation, make_room};
 use super::reads::SMALLEST_MTU_BYTES;
 use super::{Events, LARGEST_MTU_BYTES, Tracker};
-use crate::model::{Interval, ObservedPorts, PacketRecord, PacketRole, SizeClass, Timing, TimingKey, Verb};
+use crate::model::{CopyOrder, Interval, ObservedPorts, PacketRecord, PacketRole, SizeClass, Timing, TimingKey, Verb};
 use ibscope_parsers::Psn;
 use ibscope_parsers::ib::Service;
 use std::collections::VecDeque;
@@ -44,9 +45,11 @@ pub(super) struct ConnectionTimer {
     acknowledged: Option<Psn>,
     /// Responses on this connection while its partner is unknown.
     pending_responses: Option<Box<PendingResponses>>,
-    /// First observations of requests and, if there are any, of responses.
-    requests: FirstObservations,
-    responses: Option<Box<FirstObservations>>,
+    /// Observations of requests and, if there are any, of responses.
+    requests: PortCopies,
+    responses: Option<Box<PortCopies>>,
+    /// Second observations of requests, in relation to their ACKs.
+    copy_order: CopyOrder,
     /// Entries that `completed` and each list of first observations may have.
     room: u16,
     last_start_ns: Option<i64>,
@@ -61,17 +64,6 @@ struct PendingResponses {
     overflowed: bool,
 }
 
-/// Number and time of first observations.
-#[derive(Debug, Default)]
-struct FirstObservations(VecDeque<(i64, i64)>);
-
-/// Makes room for one more entry and few beyond, because there are many lists.
-fn make_room<T>(list: &mut VecDeque<T>) {
-    if list.len() == list.capacity() {
-        list.reserve_exact((list.len() / 2).max(1));
-    }
-}
-
 /// How often packets are observed, estimated from the first packets.
 #[derive(Debug, Default)]
 pub(super) struct ObservationCounts {
@@ -81,7 +73,7 @@ pub(super) struct ObservationCounts {
 
 impl ObservationCounts {
     fn count(&mut self, occurrence: u32) {
-        if self.first_observations < ENOUGH_FIRST_OBSERVATIONS {
+        if self.first_observations < ENOUGH_FIRST_OBSERVATIONS && occurrence <= 2 {
             *(if occurrence == 1 { &mut self.first_observations } else { &mut self.second_observations }) += 1;
         }
     }
@@ -170,8 +162,8 @@ impl Tracker {
         clock.response(partner, &response, misses_none, timings);
     }
 
-    /// Takes the first or second observation of a request or response, for the transit time between
-    /// the two ports.
+    /// Takes one of the first three observations of a request or response: times that end at the
+    /// receiver's port, and the transit time to it.
     pub(super) fn time_observation(
         &mut self,
         id: u32,
@@ -182,20 +174,47 @@ impl Tracker {
     ) {
         self.observation_counts.count(occurrence);
         let clock = &mut self.timers[id as usize];
-        if occurrence == 1 {
-            clock.first_observation(role, number, packet.time_ns);
-            return;
+        let arrival = match occurrence {
+            1 => return clock.first_observation(role, number, packet.time_ns),
+            2 => clock.second_observation(role, number, packet),
+            _ => clock.copies(role).third(number, packet),
+        };
+        if let Some(arrival) = arrival {
+            self.arrival(id, role, &arrival, timings);
         }
-        if let Some(arrivals) = &mut clock.arrivals {
-            arrivals.second_observation(role, number, packet.time_ns, timings);
-        }
-        if let Some(first_ns) = clock.second_observation(role, number)
+    }
+
+    fn arrival(&mut self, id: u32, role: PacketRole, arrival: &Arrival, timings: &mut Vec<Timing>) {
+        let Arrival { number, packet, first_ns } = arrival;
+        self.timers[id as usize].arrived(role, (*number, packet.time_ns), timings);
+        if let Some(first_ns) = *first_ns
             && let Some(verb) = Verb::of(packet.opcode())
         {
             let size = SizeClass::of(u64::from(packet.payload_bytes));
             let key = TimingKey { interval: Interval::Transit, verb, size };
             timings.push(Timing::between(id, (key, None), ObservedPorts::BothPorts, (first_ns, packet.time_ns)));
         }
+        if role == PacketRole::Response {
+            self.time_response(id, packet, 2, timings);
+        }
+    }
+
+    /// Takes the arrivals that no further observation contradicts, at the end of the input.
+    pub(super) fn finish_times(&mut self, timings: &mut Vec<Timing>) {
+        for id in 0..self.timers.len() as u32 {
+            for role in [PacketRole::Request, PacketRole::Response] {
+                for arrival in self.timers[id as usize].finish(role) {
+                    self.arrival(id, role, &arrival, timings);
+                }
+            }
+            let arrivals = self.timers[id as usize].arrivals.as_mut();
+            arrivals.into_iter().for_each(|arrivals| arrivals.finish(timings));
+        }
+    }
+
+    /// How the second observations of a connection's requests relate to their ACKs.
+    pub(super) fn copy_order(&self, id: u32) -> CopyOrder {
+        self.timers.get(id as usize).map(|clock| clock.copy_order).unwrap_or_default()
     }
 
     /// Takes a complete message of several packets.
@@ -233,10 +252,10 @@ impl Tracker {
 }
 
 impl Tracker {
-    /// Queues a time until the second observation of the request that ends it.
-    pub(super) fn await_arrival(&mut self, id: u32, number: i64, pending: PendingTiming) {
+    /// Queues a time until the arrival of the request that ends it.
+    pub(super) fn await_arrival(&mut self, id: u32, number: i64, pending: PendingTiming, timings: &mut Vec<Timing>) {
         if let Some(clock) = self.timers.get_mut(id as usize) {
-            clock.await_arrival(PacketRole::Request, number, pending);
+            clock.await_arrival(PacketRole::Request, number, pending, timings);
         }
     }
 
@@ -247,11 +266,11 @@ impl Tracker {
             for phase in self.messages.take_phases() {
                 events.timings.push(phase.timing());
                 if let Some(pending) = phase.pending() {
-                    clock.await_arrival(role, number, pending);
+                    clock.await_arrival(role, number, pending, &mut events.timings);
                 }
             }
             for pending in self.messages.take_complete() {
-                clock.await_arrival(role, number, pending);
+                clock.await_arrival(role, number, pending, &mut events.timings);
             }
         }
         events.messages.extend(self.messages.take());
@@ -299,10 +318,17 @@ impl PendingRequest {
 }
 
 impl ConnectionTimer {
-    /// Queues a time until the second observation of the packet that ends it.
-    fn await_arrival(&mut self, role: PacketRole, number: i64, pending: PendingTiming) {
+    /// Queues a time until the arrival of the packet that ends it.
+    fn await_arrival(&mut self, role: PacketRole, number: i64, pending: PendingTiming, timings: &mut Vec<Timing>) {
         let room = usize::from(self.room);
-        self.arrivals.get_or_insert_default().await_second_observation(role, number, pending, room);
+        self.arrivals.get_or_insert_default().wait(role, number, pending, room, timings);
+    }
+
+    /// Ends the times that wait for this packet.
+    fn arrived(&mut self, role: PacketRole, (number, time_ns): (i64, i64), timings: &mut Vec<Timing>) {
+        let Self { arrivals: Some(arrivals), requests, responses, .. } = self else { return };
+        let copies = if role == PacketRole::Request { requests } else { &mut **responses.get_or_insert_default() };
+        arrivals.arrived(role, (number, time_ns), copies, timings);
     }
 
     /// A timer of a new connection with room for this many first observations.
@@ -335,33 +361,41 @@ impl ConnectionTimer {
         self.completed.clear();
     }
 
-    /// Takes the first observation of a request or response.
-    pub(super) fn first_observation(&mut self, role: PacketRole, number: i64, time_ns: i64) {
-        let room = usize::from(self.room);
-        let FirstObservations(firsts) = self.first_observations(role);
-        if firsts.len() >= room {
-            firsts.pop_front();
-        }
-        make_room(firsts);
-        firsts.push_back((number, time_ns));
-    }
-
-    fn first_observations(&mut self, role: PacketRole) -> &mut FirstObservations {
+    fn copies(&mut self, role: PacketRole) -> &mut PortCopies {
         if role == PacketRole::Request { &mut self.requests } else { self.responses.get_or_insert_default() }
     }
 
-    /// Takes the second observation of a request or response. Returns the time of the first one.
-    pub(super) fn second_observation(&mut self, role: PacketRole, number: i64) -> Option<i64> {
-        let FirstObservations(firsts) = self.first_observations(role);
-        // Mirror copies come in the order of the packets, so the entry is near the front.
-        let Some(at) = firsts.iter().position(|(first, _)| *first == number) else {
-            self.room = (self.room * 2).min(MAX_ROOM);
-            return None;
-        };
-        let (_, first_ns) = firsts[at];
-        // Entries before it stay for a while: their mirror copies are missing or late.
-        firsts.remove(at);
-        Some(first_ns)
+    /// Takes the first observation of a request or response.
+    fn first_observation(&mut self, role: PacketRole, number: i64, time_ns: i64) {
+        let room = usize::from(self.room);
+        self.copies(role).first(number, time_ns, room);
+    }
+
+    /// Takes the second observation of a request or response. Returns an arrival, of this packet or of
+    /// an earlier one.
+    fn second_observation(&mut self, role: PacketRole, number: i64, packet: &PacketRecord) -> Option<Arrival> {
+        if role == PacketRole::Request && matches!(packet.opcode().service(), Service::Rc | Service::Xrc) {
+            let is_after_ack = |acknowledged: Psn| (0..OVERTAKEN_PSNS).contains(&acknowledged.since(packet.psn()));
+            self.copy_order.copies += 1;
+            self.copy_order.after_ack += u32::from(self.acknowledged.is_some_and(is_after_ack));
+        }
+        match self.copies(role).second(number, packet) {
+            SecondObservation::Arrived(arrival) => Some(arrival),
+            SecondObservation::Doubtful(earlier) => earlier,
+            SecondObservation::Unpaired(arrival) => {
+                self.room = (self.room * 2).min(MAX_ROOM);
+                Some(arrival)
+            }
+        }
+    }
+
+    /// The arrivals that no third observation contradicted.
+    fn finish(&mut self, role: PacketRole) -> VecDeque<Arrival> {
+        match (role, &mut self.responses) {
+            (PacketRole::Request, _) => self.requests.finish(),
+            (_, Some(responses)) => responses.finish(),
+            (_, None) => VecDeque::new(),
+        }
     }
 
     /// Measures the requests of `connection` that this response completes. `misses_none` is true if the
@@ -395,9 +429,11 @@ impl ConnectionTimer {
             _ => (&mut self.completed, None),
         };
         let reached = |request: &PendingRequest| response.psn.since(request.psn);
+        // The second observation of another response is later: that of its own is missing.
+        let is_own = |request: &PendingRequest| request.completed_by.is_none_or(|psn| psn == response.psn);
         let is_covered = |request: &PendingRequest| match (request.verb, response.kind) {
             // Only its own response completes it.
-            (Verb::Read | Verb::Atomic, _) => request.ends_with(response),
+            (Verb::Read | Verb::Atomic, _) => request.ends_with(response) && is_own(request),
             (_, ResponseKind::Acknowledge) => reached(request) >= 0,
             (_, ResponseKind::Nak | ResponseKind::Data { .. }) => reached(request) > 0,
         };
@@ -405,11 +441,9 @@ impl ConnectionTimer {
         // Requests are sorted by PSN: after the first one beyond the response, no other is reached.
         while let Some(request) = list.get(kept).copied() {
             if is_covered(&request) {
-                // The second observation of another response is later: that of its own is missing.
-                let is_own = request.completed_by.is_none_or(|psn| psn == response.psn);
                 if matches!(request.verb, Verb::Read | Verb::Atomic) {
                     measured(Interval::LastResponse, &request);
-                } else if is_own && (reached(&request) == 0 || misses_none()) {
+                } else if is_own(&request) && (reached(&request) == 0 || misses_none()) {
                     // A later ACK covers the request too, if the responder coalesced the ACKs. If packets
                     // are missing, the ACK that came first may be one of them.
                     measured(Interval::Acknowledged, &request);
@@ -546,6 +580,29 @@ mod tests {
         }
     }
 
+    /// A later READ of the same length has responses of the same shape. The capture misses the second
+    /// observation of the last response to the first one.
+    #[test]
+    fn the_second_observation_of_another_last_response_ends_no_read() {
+        let last = |psn, observation| ResponsePacket {
+            psn: Psn::new(psn),
+            kind: ResponseKind::Data { verb: Verb::Read, first: false, last: true },
+            payload_bytes: 1024,
+            time_ns: psn.into(),
+            observation,
+        };
+        let mut clock = ConnectionTimer::new(FIRST_ROOM);
+        let mut timings = Vec::new();
+        // READs of 8192 bytes: the last response has PSN 17 with a path MTU of 1024, 25 with 512.
+        clock.request(&packet(READ_REQUEST, 10, 0), Verb::Read, 8192);
+        clock.response(0, &last(17, 0), || false, &mut timings);
+        clock.request(&packet(READ_REQUEST, 18, 0), Verb::Read, 8192);
+        clock.response(0, &last(25, 0), || false, &mut timings);
+        timings.clear();
+        clock.response(0, &last(25, 1), || false, &mut timings);
+        assert_eq!(timings.iter().map(|timing| timing.ns).collect::<Vec<_>>(), [25]);
+    }
+
     /// Responses wait until votes show their partner. The last one acknowledges a request of time
     /// 0.
     #[test]
@@ -584,11 +641,15 @@ mod tests {
         for (packets, first) in [(most, Some(0)), (most + 1, None)] {
             // Room grows when a second observation has no first, up to the limit.
             let mut clock = ConnectionTimer::new(MAX_ROOM / 2);
-            assert!((0..3).all(|_| clock.second_observation(PacketRole::Request, -1).is_none()));
+            let second = |clock: &mut ConnectionTimer, number: i64| {
+                let packet = packet(SEND_ONLY, number.rem_euclid(1 << 24) as u32, 5000);
+                clock.second_observation(PacketRole::Request, number, &packet).and_then(|arrival| arrival.first_ns)
+            };
+            assert!((0..3).all(|_| second(&mut clock, -1).is_none()));
             assert_eq!(clock.room, MAX_ROOM);
             (0..packets).for_each(|number| clock.first_observation(PacketRole::Request, number, number));
-            assert_eq!(clock.second_observation(PacketRole::Request, 0), first);
-            assert_eq!(clock.second_observation(PacketRole::Request, 1), Some(1));
+            assert_eq!(second(&mut clock, 0), first);
+            assert_eq!(second(&mut clock, 1), Some(1));
         }
     }
 }

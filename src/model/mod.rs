@@ -81,9 +81,9 @@ pub use streams::{StreamSums, Streams};
 pub use timestamps::TimestampStats;
 pub use timing::{Interval, ObservedPorts, RequiredDetection, SizeClass, Timing, TimingKey, Verb};
 pub use traffic::{
-    ConnectionEnd, Continuity, CtsQueue, DatagramSpan, IcrcsSeen, MAX_HOLE, MissingMessages, MpiConnectionMessage,
-    NcclProcesses, PacketObservation, PacketSums, PsnDigest, PsnSpans, PsnSteps, QueuePair, SameProcess, StartEvent,
-    TruncatedHeader, WorkerWireup, clear_favorite,
+    ConnectionEnd, Continuity, CopyOrder, CtsQueue, DatagramSpan, IcrcsSeen, MAX_HOLE, MissingMessages,
+    MpiConnectionMessage, NcclProcesses, PacketObservation, PacketSums, PsnDigest, PsnSpans, PsnSteps, QueuePair,
+    SameProcess, StartEvent, TruncatedHeader, WorkerWireup, clear_favorite,
 };
 pub use trust::{PacketBounds, Trust, TrustVerdict};
 pub use vec_map::VecMap;

@@ -485,6 +485,36 @@ impl IcrcsSeen {
     }
 }
 
+/// Second observations of requests. At the receiver's port, a request comes before its ACK.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyOrder {
+    /// All of them.
+    pub copies: u32,
+    /// Those that were recorded after the ACK.
+    pub after_ack: u32,
+}
+
+impl CopyOrder {
+    /// Second observations after the ACK that show late copies, if they are at least one in
+    /// [`Self::LATE_RATIO`]; the records of a mirror may exchange places.
+    const ENOUGH_LATE: u32 = 4;
+    const LATE_RATIO: u32 = 4;
+
+    /// True if the second observations are late: the clocks of two ports differ by more than a response
+    /// takes, or a device delays the copies.
+    #[must_use]
+    pub const fn is_late(self) -> bool {
+        self.after_ack >= Self::ENOUGH_LATE && self.after_ack.saturating_mul(Self::LATE_RATIO) >= self.copies
+    }
+}
+
+impl AddAssign for CopyOrder {
+    fn add_assign(&mut self, other: Self) {
+        self.copies = self.copies.saturating_add(other.copies);
+        self.after_ack = self.after_ack.saturating_add(other.after_ack);
+    }
+}
+
 /// A set of inputs. All inputs from the 64th on count as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InputSet(u64);
@@ -653,6 +683,12 @@ pub struct ConnectionEnd {
     pub overflowed: bool,
     /// ICRCs of its packets.
     pub icrcs: IcrcsSeen,
+    /// Second observations of its requests, in relation to their ACKs.
+    pub copy_order: CopyOrder,
+    /// Second observations between its ports are later than the packets were there. Set when the inputs
+    /// are combined.
+    #[serde(skip)]
+    pub has_late_copies: bool,
     /// Votes of responses for the sender's queue pair: by PSN, and by repeated request numbers. 0 if the
     /// responses come before the requests of this queue pair, and so belong to another one.
     pub partners: [Vec<(Qpn, u64)>; 2],
@@ -674,6 +710,8 @@ impl ConnectionEnd {
             datagram_spans: Vec::new(),
             overflowed: false,
             icrcs: IcrcsSeen::default(),
+            copy_order: CopyOrder::default(),
+            has_late_copies: false,
             partners: [Vec::new(), Vec::new()],
             health: None,
             storage: None,

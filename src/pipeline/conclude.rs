@@ -15,8 +15,8 @@ use crate::flow;
 use crate::model::profile::{CmRow, CoverageState, Input, JobRow};
 use crate::model::sampling::RateSource;
 use crate::model::{
-    ConnectionEnd, ConnectionKey, Coverage, CtsQueue, MpiConnectionMessage, NcclProcesses, PacketFlags, Profile,
-    RecordSeries, SamplerSteps, Trust, TrustVerdict, WorkerWireup, count_either, printable,
+    ConnectionEnd, ConnectionKey, CopyOrder, Coverage, CtsQueue, MpiConnectionMessage, NcclProcesses, PacketFlags,
+    Profile, RecordSeries, SamplerSteps, Trust, TrustVerdict, WorkerWireup, count_either, printable,
 };
 use crate::ranks::{self, Detection, IdentityEvidence, QueuePairPartners, ResolvedRanks, StatedRate};
 use crate::reduce::{Accumulator, CombinedTotals, Combiner, ShardConnections, TrackerSample, UntimedMessages};
@@ -47,7 +47,7 @@ pub(super) fn conclude(
     }
     let Readout { inputs: readouts, unions, bounds } = readout;
     notes.extend(inputs.iter_mut().zip(&readouts).filter_map(|(input, readout)| count_records(input, readout)));
-    notes.extend(inputs.iter().filter_map(out_of_order));
+    notes.extend(inputs.iter().flat_map(|input| [without_time(input), out_of_order(input)]).flatten());
     let (mut combined, mut rest) = combine(readouts, unions, transits);
 
     let mut coverage = sum_coverage(&mut inputs, &combined);
@@ -150,6 +150,19 @@ fn count_records(input: &mut Input, readout: &InputReadout) -> Option<String> {
     ))
 }
 
+/// The note on an input with records whose time is unknown.
+fn without_time(input: &Input) -> Option<String> {
+    let Coverage { records, without_time, .. } = input.coverage;
+    (without_time > 0).then(|| {
+        format!(
+            "{}: {without_time} of {records} records have no timestamp, or one with a fraction of more than a second: they \
+             count in the matrix, and have no times; if the file has nanoseconds, but the magic number of microseconds, \
+             set its first four bytes to that of nanoseconds (a1b23c4d)",
+            input.name
+        )
+    })
+}
+
 /// The note on an input whose records are not in the order of capture.
 fn out_of_order(input: &Input) -> Option<String> {
     let Coverage { records, time_backwards, .. } = input.coverage;
@@ -194,9 +207,13 @@ fn combine(
             Some(times_ns) => combiner.union(times_ns, members),
             None => combiner.input(readout.times_ns, readout.shards.par_iter().map(ShardReadout::sums)),
         }
+        let late = pairs_with_late_copies(&readout);
         for ((number, own), shard) in shards.iter_mut().enumerate().zip(readout.shards) {
             let (mut connections, sums) = rest.take_shard(index, number, shard);
-            connections.iter_mut().for_each(|end| end.continuity.has_damaged = with_damage.contains(&end.key));
+            for end in &mut connections {
+                end.continuity.has_damaged = with_damage.contains(&end.key);
+                end.has_late_copies = late.contains(&end.key.port_pair());
+            }
             own.push((keeps_vcrc, connections, sums));
         }
         damaged.push(with_damage);
@@ -227,6 +244,21 @@ fn damaged_connections(readout: &InputReadout) -> BTreeSet<ConnectionKey> {
     }
     let right: BTreeSet<Endpoint> = ends().filter(|end| end.icrcs.has_right()).map(|end| end.key.src).collect();
     wrong.into_iter().filter(|key| right.contains(&key.src)).collect()
+}
+
+/// The pairs of ports of an input with late second observations, as the requests between them show.
+fn pairs_with_late_copies(readout: &InputReadout) -> BTreeSet<(Endpoint, Endpoint)> {
+    let ends = || readout.shards.iter().flat_map(|shard| &shard.connections);
+    let has_any = |end: &&ConnectionEnd| end.copy_order.after_ack > 0;
+    let mut pairs: BTreeMap<(Endpoint, Endpoint), CopyOrder> =
+        ends().filter(has_any).map(|end| (end.key.port_pair(), CopyOrder::default())).collect();
+    if pairs.is_empty() {
+        return BTreeSet::new();
+    }
+    for end in ends() {
+        pairs.entry(end.key.port_pair()).and_modify(|order| *order += end.copy_order);
+    }
+    pairs.into_iter().filter(|(_, order)| order.is_late()).map(|(pair, _)| pair).collect()
 }
 
 /// The connections of a shard with their sums.
@@ -417,6 +449,13 @@ fn notes_of(
             "{} different packets in several inputs and counted from the input that holds most of them, not from the union: \
              partial profiles and pipes cannot be read again; analyze all captures as files in one run",
             count_either(combined.without_union, "connection has", "connections have")
+        ));
+    }
+    if combined.late_copies > 0 && options.measures.mpi && options.measures.times {
+        notes.push(format!(
+            "{} no transit, response and arrival times: requests were observed at the second port after their ACKs, so \
+             the clocks of the two ports differ or a device delays the copies; capture each port in a file of its own",
+            count_either(combined.late_copies, "connection has", "connections have")
         ));
     }
     let untimed = rest.untimed.unclear + rest.untimed.backwards;

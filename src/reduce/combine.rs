@@ -60,6 +60,9 @@ pub struct CombinedTotals {
     /// Connections of which neither one nor two observation points explain how often packets repeat,
     /// in the inputs that count.
     pub unclear_copies: u64,
+    /// Connections whose times between two ports are unknown, because second observations are late, in
+    /// the inputs that count.
+    pub late_copies: u64,
     /// Per input: the records that its observation points should have and do have, of connections
     /// with several points.
     pub records: Vec<RecordSeries>,
@@ -220,6 +223,7 @@ impl Combiner {
             totals.without_union += shard.without_union;
             totals.window_overflows += shard.window_overflows;
             totals.unclear_copies += shard.unclear_copies;
+            totals.late_copies += shard.late_copies;
             totals.connections.extend(shard.connections);
         }
         let connections = &mut totals.connections;
@@ -315,6 +319,7 @@ impl CombinedTotals {
             let Some(one) = one else { continue };
             self.window_overflows += u64::from(one.overflowed);
             self.unclear_copies += u64::from(one.totals.continuity.has_unclear_copies);
+            self.late_copies += u64::from(one.has_late_copies);
             match &mut total {
                 None => total = Some(one.totals),
                 Some(total) => {
@@ -404,6 +409,8 @@ struct InputConnection {
     bin_records: Vec<(i64, u64)>,
     overflowed: bool,
     mirror_copies: u64,
+    /// Its packets were observed twice, and the second time too late.
+    has_late_copies: bool,
 }
 
 /// Transmissions of a connection, without mirror copies.
@@ -451,6 +458,8 @@ impl InputConnection {
             datagram_spans,
             overflowed,
             icrcs: _,
+            copy_order: _,
+            has_late_copies,
             partners,
             health,
             storage,
@@ -474,7 +483,8 @@ impl InputConnection {
         // If the input observes both ports, a response is timed at its second observation, the port
         // of its receiver. If it observes one port, the second observation is a retransmission.
         let right = if twice { ObservedPorts::BothPorts } else { ObservedPorts::OnePort };
-        let is_right = |ports: ObservedPorts| ports == right || ports == ObservedPorts::Any;
+        let has_late_copies = has_late_copies && twice;
+        let is_right = |ports: ObservedPorts| ports == right && !has_late_copies || ports == ObservedPorts::Any;
         let kinds: Vec<Option<TimingKey>> =
             times.recorders.iter().map(|((ports, _, key), _)| is_right(*ports).then_some(*key)).collect();
         let time_bins = time_bins(&kinds, &times.bins.into_cells());
@@ -519,7 +529,7 @@ impl InputConnection {
             time_bins,
             bins,
         });
-        Self { totals, psn_spans, datagram_spans, records, bin_records, overflowed, mirror_copies }
+        Self { totals, psn_spans, datagram_spans, records, bin_records, overflowed, mirror_copies, has_late_copies }
     }
 
     fn input_records(&self, point: ObservationPoint) -> InputRecords<'_> {

@@ -38,6 +38,7 @@ mod health;
 mod hostile;
 mod joined;
 mod kernel_tunnels;
+mod late_copies;
 mod latency;
 mod link_rates;
 mod links;

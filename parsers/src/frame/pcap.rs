@@ -93,7 +93,8 @@ impl Pcap {
             return Err(ParseError::truncated(Layer::PcapRecord, length, input.len()));
         };
         let record = Record {
-            time_ns: Some(self.time_ns(header)),
+            // A fraction of more than a second: the magic number has the wrong unit, or the header is damaged.
+            time_ns: (header.fraction < self.fractions_per_second()).then(|| self.time_ns(header)),
             link_type: self.interface.link_type,
             interface: 0,
             data,
@@ -164,6 +165,20 @@ mod tests {
         bytes.resize(16 + extra, 0xEE);
         bytes.extend(data);
         bytes
+    }
+
+    /// The time of a record is unknown if its fraction is not below a second.
+    #[test]
+    fn a_fraction_of_more_than_a_second_is_no_time() {
+        for (magic, per_second) in [(MAGIC_US, 1_000_000), (MAGIC_NS, 1_000_000_000)] {
+            for (fraction, has_time) in [(per_second - 1, true), (per_second, false), (u32::MAX, false)] {
+                let mut file = file_header(u32::to_le_bytes, magic, 247);
+                file.extend(record(u32::to_le_bytes, [7, fraction, 1, 1], 0, b"x"));
+                let (mut framing, start) = Framing::detect(&file[..24]).unwrap();
+                let CaptureItem::Record(record) = framing.next(&file[start..]).unwrap().0 else { panic!("no record") };
+                assert_eq!((record.time_ns.is_some(), record.data), (has_time, &b"x"[..]), "{magic:#x} {fraction}");
+            }
+        }
     }
 
     /// Two records with every magic number and byte order.

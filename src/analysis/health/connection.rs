@@ -3,6 +3,7 @@
 use crate::analysis::endpoint_label::{EndpointLabels, GroupBy, Label};
 use crate::model::profile::{ConnectionRow, HealthRow, RetransmissionSums};
 use crate::model::{Health, Profile};
+use ibscope_parsers::Endpoint;
 use ibscope_parsers::ib::Opcode;
 use std::collections::HashMap;
 
@@ -58,7 +59,7 @@ pub(crate) fn severity(health: &Health, retransmissions: &RetransmissionSums) ->
 }
 
 /// SEND, WRITE and FLUSH packets without retransmissions: the requests that ACKs acknowledge.
-pub(crate) const fn acknowledged_requests(health: &Health, retransmissions: &RetransmissionSums) -> u64 {
+const fn acknowledged_requests(health: &Health, retransmissions: &RetransmissionSums) -> u64 {
     health.request_packets.saturating_sub(retransmissions.request_packets).saturating_sub(health.data_requests)
 }
 
@@ -73,31 +74,45 @@ pub(crate) fn slowdown(health: &Health) -> Option<f64> {
     (health.cnp_gap_before_ns > 0).then(|| health.cnp_gap_after_ns as f64 / health.cnp_gap_before_ns as f64)
 }
 
+/// The ACKs of each connection, by the queue pair that they go to.
+struct AcksByReceiver(HashMap<(Endpoint, Endpoint, u8, u32), u64>);
+
+impl AcksByReceiver {
+    fn new(profile: &Profile) -> Self {
+        let place = |row: &ConnectionRow| (row.src, row.dst, row.service, row.dest_qp.value());
+        let rows = profile.health.iter();
+        let rows = rows.filter_map(|row| Some((profile.connections.get(row.connection as usize)?, row.health)));
+        Self(rows.map(|(row, health)| (place(row), plain_acks(&health, &row.retransmissions))).collect())
+    }
+
+    /// The requests of a connection and their ACKs, if the connection of the ACKs is known.
+    fn requests_and_acks(&self, connection: &ConnectionRow, health: &Health) -> Option<(u64, u64)> {
+        let requests = acknowledged_requests(health, &connection.retransmissions);
+        let back = (connection.dst, connection.src, connection.service, connection.src_qp?.value());
+        let acks = self.0.get(&back).copied().filter(|acks| *acks > 0 && requests > 0)?;
+        Some((requests, acks))
+    }
+}
+
+/// The requests of all connections and their ACKs, where the connection of the ACKs is known.
+pub(crate) fn requests_and_acks(profile: &Profile) -> (u64, u64) {
+    let acks = AcksByReceiver::new(profile);
+    let found = |row: HealthRow| acks.requests_and_acks(profile.connections.get(row.connection as usize)?, &row.health);
+    profile.health.iter().filter_map(found).fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1))
+}
+
 /// The connections that have a health row.
 pub(crate) fn connections(profile: &Profile) -> impl Iterator<Item = ConnectionHealth<'_>> {
     let (ports, ranks) = (EndpointLabels::new(profile, GroupBy::Endpoint), EndpointLabels::new(profile, GroupBy::Rank));
-    // ACKs go to the sender's queue pair.
-    let place = |connection: &ConnectionRow| (connection.src, connection.dst, connection.service, connection.dest_qp);
-    let acks: HashMap<_, u64> = profile
-        .health
-        .iter()
-        .filter_map(|row| Some((profile.connections.get(row.connection as usize)?, row.health)))
-        .map(|(connection, health)| (place(connection), plain_acks(&health, &connection.retransmissions)))
-        .collect();
-    let requests_per_ack = move |connection: &ConnectionRow, health: &Health| {
-        let requests = acknowledged_requests(health, &connection.retransmissions);
-        let back = (connection.dst, connection.src, connection.service, connection.src_qp?);
-        let acks = acks.get(&back).copied().filter(|acks| *acks > 0 && requests > 0)?;
-        Some(requests as f64 / acks as f64)
-    };
+    let acks = AcksByReceiver::new(profile);
     let row = move |HealthRow { connection, health }: HealthRow| {
         let connection = profile.connections.get(connection as usize)?;
-        let per_ack = requests_per_ack(connection, &health).filter(|_| connection.sampled.is_none());
+        let per_ack = acks.requests_and_acks(connection, &health).filter(|_| connection.sampled.is_none());
         Some(ConnectionHealth {
             connection,
             health: super::known_health(connection, &health),
             retransmissions: super::known_retransmissions(connection),
-            requests_per_ack: per_ack,
+            requests_per_ack: per_ack.map(|(requests, acks)| requests as f64 / acks as f64),
             endpoints: (ports.sender(connection), ports.receiver(connection)),
             ranks: (ranks.sender(connection), ranks.receiver(connection)),
         })

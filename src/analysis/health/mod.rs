@@ -6,7 +6,7 @@ mod mirror;
 mod pauses;
 mod time_series;
 
-pub(crate) use connection::{ConnectionHealth, acknowledged_requests, connections, plain_acks, severity, slowdown};
+pub(crate) use connection::{ConnectionHealth, connections, plain_acks, requests_and_acks, severity, slowdown};
 pub(crate) use links::{Link, LinkDirection, Links, links};
 pub(crate) use mirror::{MirrorLoad, mirror_load};
 pub use pauses::PauseTimes;

@@ -2,7 +2,7 @@
 
 use super::findings::mean_distance;
 use super::pauses::descriptions as describe_pauses;
-use crate::analysis::health::{UNKNOWN_IN_SAMPLES, acknowledged_requests, mirror_load, plain_acks, slowdown, totals};
+use crate::analysis::health::{UNKNOWN_IN_SAMPLES, mirror_load, plain_acks, requests_and_acks, slowdown, totals};
 use crate::model::link::Speed;
 use crate::model::profile::RetransmissionSums;
 use crate::model::{Coverage, Health, Profile, count_either, duration as window, printable};
@@ -35,8 +35,13 @@ pub(super) fn describe(profile: &Profile, speed: Option<&Speed>) -> Vec<Descript
     lines.extend(paths::sentences(profile).into_iter().map(|sentence| ("path", sentence)));
     let acks = plain_acks(&health, &retransmissions);
     if acks > 0 && !is_sampled {
-        let per_ack = acknowledged_requests(&health, &retransmissions) as f64 / acks as f64;
-        lines.push(("ACKs", format!("{}, each for {per_ack:.2} SEND and WRITE packets on average", group(acks))));
+        let of_each = match requests_and_acks(profile) {
+            (_, 0) => "no connection whose requests they acknowledge was captured".to_owned(),
+            (requests, acks) => {
+                format!("each for {:.2} SEND and WRITE packets on average", requests as f64 / acks as f64)
+            }
+        };
+        lines.push(("ACKs", format!("{}, {of_each}", group(acks))));
     }
     if is_sampled {
         lines.push(("capture loss", UNKNOWN_IN_SAMPLES.to_owned()));

@@ -64,6 +64,7 @@ static void note_open(const char *what, int fd)
 
 /* Time for the thread that handles the signal, which a busy machine may run late. During a rename
  * or removal it is short, because the handler may wait for the thread that renames or removes. */
+#define WHILE_READING_US 500000
 #define WHILE_WRITING_US 2000000
 #define WHILE_RENAMING_US 10000
 
@@ -111,6 +112,9 @@ static ssize_t allowed(off_t offset, size_t length)
         /* The second signal must end the program before it reaches the end of its input. */
         sleep(60);
     }
+    /* Otherwise the program may read the rest of the input before it handles the signal. */
+    if (strcmp(fault, "term") == 0 || strcmp(fault, "hup") == 0 || strcmp(fault, "int") == 0)
+        usleep(WHILE_READING_US);
     return length;
 }
 
