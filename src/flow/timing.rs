@@ -376,8 +376,8 @@ impl ConnectionTimer {
     fn second_observation(&mut self, role: PacketRole, number: i64, packet: &PacketRecord) -> Option<Arrival> {
         if role == PacketRole::Request && matches!(packet.opcode().service(), Service::Rc | Service::Xrc) {
             let is_after_ack = |acknowledged: Psn| (0..OVERTAKEN_PSNS).contains(&acknowledged.since(packet.psn()));
-            self.copy_order.copies += 1;
-            self.copy_order.after_ack += u32::from(self.acknowledged.is_some_and(is_after_ack));
+            let is_after_ack = self.acknowledged.is_some_and(is_after_ack);
+            self.copy_order += CopyOrder { copies: 1, after_ack: is_after_ack.into() };
         }
         match self.copies(role).second(number, packet) {
             SecondObservation::Arrived(arrival) => Some(arrival),

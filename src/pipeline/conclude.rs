@@ -10,13 +10,13 @@ use super::bounds::MemoryBounds;
 use super::fill::fill;
 use super::readout::{InputReadout, Readout, SHARDS, ShardReadout, UnionReadout};
 use super::spill::Spill;
-use super::{AnalysisOptions, PipelineError, common_clocks, input_losses, left_out};
+use super::stated_rate::stated_rate;
+use super::{AnalysisOptions, PipelineError, common_clocks, input_losses, left_out, notes};
 use crate::flow;
 use crate::model::profile::{CmRow, CoverageState, Input, JobRow};
-use crate::model::sampling::RateSource;
 use crate::model::{
     ConnectionEnd, ConnectionKey, CopyOrder, Coverage, CtsQueue, MpiConnectionMessage, NcclProcesses, PacketFlags,
-    Profile, RecordSeries, SamplerSteps, Trust, TrustVerdict, WorkerWireup, count_either, printable,
+    Profile, RecordSeries, Trust, TrustVerdict, WorkerWireup, printable,
 };
 use crate::ranks::{self, Detection, IdentityEvidence, QueuePairPartners, ResolvedRanks, StatedRate};
 use crate::reduce::{Accumulator, CombinedTotals, Combiner, ShardConnections, TrackerSample, UntimedMessages};
@@ -47,7 +47,7 @@ pub(super) fn conclude(
     }
     let Readout { inputs: readouts, unions, bounds } = readout;
     notes.extend(inputs.iter_mut().zip(&readouts).filter_map(|(input, readout)| count_records(input, readout)));
-    notes.extend(inputs.iter().flat_map(|input| [without_time(input), out_of_order(input)]).flatten());
+    notes.extend(inputs.iter().flat_map(notes::of_input));
     let (mut combined, mut rest) = combine(readouts, unions, transits);
 
     let mut coverage = sum_coverage(&mut inputs, &combined);
@@ -64,7 +64,9 @@ pub(super) fn conclude(
     notes.extend(common_clocks::mark_jobs(&mut identified, &combined, &inputs, clocks));
     count_missing(&mut coverage, &combined, &identified.detection, rest.messages_evicted);
 
-    notes.extend(notes_of(&combined, &rest, &coverage, &bounds, options));
+    notes.extend(bounds.notes());
+    notes.extend(left_out::notes(&coverage, rest.cm_lost, options));
+    notes.extend(notes::of_all(&combined, rest.untimed, options));
     notes.extend(identified.sampling.notes.iter().cloned());
     // The user's rank map resolves the doubts that these notes report.
     notes.extend(identified.notes.iter().filter(|_| options.rankmap.is_none()).cloned());
@@ -148,33 +150,6 @@ fn count_records(input: &mut Input, readout: &InputReadout) -> Option<String> {
         input.name,
         vcrc_ok + vcrc_bad
     ))
-}
-
-/// The note on an input with records whose time is unknown.
-fn without_time(input: &Input) -> Option<String> {
-    let Coverage { records, without_time, .. } = input.coverage;
-    (without_time > 0).then(|| {
-        format!(
-            "{}: {without_time} of {records} records have no timestamp, or one with a fraction of more than a second: they \
-             count in the matrix, and have no times; if the file has nanoseconds, but the magic number of microseconds, \
-             set its first four bytes to that of nanoseconds (a1b23c4d)",
-            input.name
-        )
-    })
-}
-
-/// The note on an input whose records are not in the order of capture.
-fn out_of_order(input: &Input) -> Option<String> {
-    let Coverage { records, time_backwards, .. } = input.coverage;
-    input.coverage.is_out_of_order().then(|| {
-        format!(
-            "{}: {time_backwards} of {records} records are earlier than the record before, by up to {}: they are not in \
-             the order of capture, so packets may look lost, late or retransmitted, and latencies are wrong; sort them \
-             with `reordercap`",
-            input.name,
-            input.coverage.longest_backwards()
-        )
-    })
 }
 
 const fn keeps_vcrc(coverage: &Coverage) -> bool {
@@ -285,79 +260,6 @@ fn sum_coverage(inputs: &mut [Input], combined: &CombinedTotals) -> Coverage {
     coverage
 }
 
-/// The sampling rate that the user gives or the samples state, and a note if they disagree or if
-/// the samples have no common rate.
-fn stated_rate(coverage: &Coverage, options: &AnalysisOptions) -> (Option<StatedRate>, Option<String>) {
-    let rates = &coverage.sampling_rates;
-    let given = options.sampled.map(|one_in| StatedRate {
-        one_in: Some(f64::from(one_in)),
-        source: RateSource::Given,
-        is_periodic: false,
-    });
-    let stated: Vec<String> = rates.keys().map(|one_in| format!("1/{one_in}")).collect();
-    let all = match (&stated[..], given) {
-        ([], given) => return (given, None),
-        ([one], Some(_)) if Some(one) == options.sampled.map(|one_in| format!("1/{one_in}")).as_ref() => {
-            return (given, None);
-        }
-        (_, Some(_)) => {
-            let note = format!("--sampled replaces the rates that the samples state: {}", stated.join(", "));
-            return (given, Some(note));
-        }
-        (all, None) => all,
-    };
-    let source = RateSource::Stated;
-    match coverage.stated_one_in() {
-        Some(0 | 1) => (None, None),
-        Some(one_in) => {
-            let stated = f64::from(one_in);
-            let one_in = coverage.with_lost_samples(one_in);
-            let (real, is_periodic) = sampler(&coverage.sampler_steps, stated);
-            let note = real.map(|real| {
-                format!(
-                    "no estimates: the samples state the rate 1/{stated}, but their sample pools grow by {real:.1} packets per sample; \
-                     check the configuration of the agents, or give the rate with --sampled 1/N"
-                )
-            });
-            (Some(StatedRate { one_in: Some(one_in).filter(|_| real.is_none()), source, is_periodic }), note)
-        }
-        None => {
-            let bare = coverage.infiniband.saturating_sub(coverage.sampled_frames());
-            let bare = if bare > 0 {
-                format!(", and {} no rate", count_either(bare, "packet states", "packets state"))
-            } else {
-                String::new()
-            };
-            let note = format!(
-                "no estimates: the samples state the rates {}{bare}; analyze captures of one rate at a time",
-                all.join(", ")
-            );
-            (Some(StatedRate { one_in: None, source, is_periodic: false }), Some(note))
-        }
-    }
-}
-
-/// Distances between samples that show the sampler.
-const MIN_SAMPLER_STEPS: u64 = 60;
-/// Relative difference from the stated rate that is no mistake: agents read the pool at other times
-/// than the sample.
-const POOL_TOLERANCE: f64 = 0.02;
-/// Relative variance of the distances below which they are regular. Those of a random sampler have 1,
-/// and those that agents draw evenly from 1 to 2N - 1 have a third.
-const REGULAR: f64 = 0.1;
-
-/// The real distance between samples if it contradicts the stated one, and whether the distances are
-/// regular. If all are exactly the stated one, the agent does not count the pool but multiplies the
-/// samples, which shows nothing.
-fn sampler(steps: &SamplerSteps, stated: f64) -> (Option<f64>, bool) {
-    let Some((mean, variance)) = steps.spread().filter(|_| steps.steps >= MIN_SAMPLER_STEPS) else {
-        return (None, false);
-    };
-    let tolerance = stated * (POOL_TOLERANCE + 5.0 * (variance.max(0.0) / steps.steps as f64).sqrt());
-    let is_counted = (mean - stated).abs() > 1e-9 * stated || variance > 1e-12;
-    ((mean - stated).abs().gt(&tolerance).then_some(mean), is_counted && variance < REGULAR)
-}
-
 /// Step 3: libraries, jobs and ranks.
 fn identify(
     combined: &mut CombinedTotals,
@@ -412,64 +314,6 @@ fn count_missing(coverage: &mut Coverage, combined: &CombinedTotals, detection: 
             coverage.truncated_headers += missing.truncated_headers_of(stack);
         }
     }
-}
-
-/// Step 4: the notes.
-fn notes_of(
-    combined: &CombinedTotals,
-    rest: &ShardExtras,
-    coverage: &Coverage,
-    bounds: &MemoryBounds,
-    options: &AnalysisOptions,
-) -> Vec<String> {
-    let mut notes = bounds.notes();
-    notes.extend(left_out::notes(coverage, rest.cm_lost, options));
-    if !options.measures.payload {
-        notes.push(
-            "--no-payload: the payload was not read, so there are no MPI messages, ranks or connection messages"
-                .to_owned(),
-        );
-    }
-    if combined.continued > 0 {
-        notes.push(format!(
-            "{} from one input to the next: a message across the end of a file is incomplete, and a \
-             retransmission in the next file counts as a new packet",
-            count_either(combined.continued, "connection continues", "connections continue")
-        ));
-    }
-    if combined.left_out > 0 {
-        notes.push(format!(
-            "the inputs overlap only in part: {} counted from the input that holds most of their packets; packets \
-             that only another input holds are not counted",
-            count_either(combined.left_out, "connection is", "connections are")
-        ));
-    }
-    if combined.without_union > 0 {
-        notes.push(format!(
-            "{} different packets in several inputs and counted from the input that holds most of them, not from the union: \
-             partial profiles and pipes cannot be read again; analyze all captures as files in one run",
-            count_either(combined.without_union, "connection has", "connections have")
-        ));
-    }
-    if combined.late_copies > 0 && options.measures.mpi && options.measures.times {
-        notes.push(format!(
-            "{} no transit, response and arrival times: requests were observed at the second port after their ACKs, so \
-             the clocks of the two ports differ or a device delays the copies; capture each port in a file of its own",
-            count_either(combined.late_copies, "connection has", "connections have")
-        ));
-    }
-    let untimed = rest.untimed.unclear + rest.untimed.backwards;
-    if untimed > 0 {
-        notes.push(format!(
-            "{} no transfer time: it is shorter than the error of the inputs' clocks",
-            count_either(
-                untimed,
-                "MPI message that two inputs observed has",
-                "MPI messages that two inputs observed have"
-            )
-        ));
-    }
-    notes
 }
 
 /// Step 5, first part: the profile without its tables.
