@@ -184,6 +184,7 @@ impl Tracker {
         }
     }
 
+    /// Takes the arrival of a packet: ends the times that wait for it.
     fn arrival(&mut self, id: u32, role: PacketRole, arrival: &Arrival, timings: &mut Vec<Timing>) {
         let Arrival { number, packet, first_ns } = arrival;
         self.timers[id as usize].arrived(role, (*number, packet.time_ns), timings);

@@ -488,15 +488,15 @@ impl IcrcsSeen {
 /// Second observations of requests. At the receiver's port, a request comes before its ACK.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyOrder {
-    /// All of them.
+    /// Second observations of requests.
     pub copies: u32,
-    /// Those that were recorded after the ACK.
+    /// Those that were recorded after the ACK of the request.
     pub after_ack: u32,
 }
 
 impl CopyOrder {
-    /// Second observations after the ACK that show late copies, if they are at least one in
-    /// [`Self::LATE_RATIO`]; the records of a mirror may exchange places.
+    /// So many second observations after the ACK show late copies, if they are at least one in
+    /// [`Self::LATE_RATIO`] of all. Single records of a mirror may exchange places.
     const ENOUGH_LATE: u32 = 4;
     const LATE_RATIO: u32 = 4;
 
@@ -685,8 +685,8 @@ pub struct ConnectionEnd {
     pub icrcs: IcrcsSeen,
     /// Second observations of its requests, in relation to their ACKs.
     pub copy_order: CopyOrder,
-    /// Second observations between its ports are later than the packets were there. Set when the inputs
-    /// are combined.
+    /// The packets between its ports were recorded too late at the second port. Set when the inputs are
+    /// combined.
     #[serde(skip)]
     pub has_late_copies: bool,
     /// Votes of responses for the sender's queue pair: by PSN, and by repeated request numbers. 0 if the
