@@ -238,7 +238,7 @@ def main():
             lambda: bench.threads(given.size),
             lambda: bench.growth("Size: small packets, 16 LIDs", "size", [(human(count), count, [*small, "16"]) for count in sizes]),
             lambda: bench.growth(
-                f"LIDs: {human(given.size)} of small packets", "LIDs", [(str(lids), given.size, [*small, str(lids)]) for lids in (16, 64, 256, 1024, 4096)]
+                f"LIDs: {human(given.size)} of small packets", "LIDs", [(str(lids), given.size, [*small, str(lids)]) for lids in (4, 16, 64, 256, 1024, 4096)]
             ),
         ]
         if shutil.which("valgrind"):
