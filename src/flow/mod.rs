@@ -630,7 +630,6 @@ impl Tracker {
                     || following.is_some_and(|following| following.envelopes.overflowed()),
                 icrcs: connection.icrcs,
                 copy_order: self.copy_order(id),
-                has_late_copies: false,
                 partners: partners.map(|votes| votes.iter().map(partner).collect()),
                 health,
                 storage: storage.remove(&id),

@@ -377,8 +377,7 @@ impl ConnectionTimer {
     fn second_observation(&mut self, role: PacketRole, number: i64, packet: &PacketRecord) -> Option<Arrival> {
         if role == PacketRole::Request && matches!(packet.opcode().service(), Service::Rc | Service::Xrc) {
             let is_after_ack = |acknowledged: Psn| (0..OVERTAKEN_PSNS).contains(&acknowledged.since(packet.psn()));
-            let is_after_ack = self.acknowledged.is_some_and(is_after_ack);
-            self.copy_order += CopyOrder { copies: 1, after_ack: is_after_ack.into() };
+            self.copy_order += CopyOrder::of(self.acknowledged.is_some_and(is_after_ack));
         }
         match self.copies(role).second(number, packet) {
             SecondObservation::Arrived(arrival) => Some(arrival),

@@ -486,32 +486,50 @@ impl IcrcsSeen {
 }
 
 /// Second observations of requests. At the receiver's port, a request comes before its ACK.
+///
+/// Each tracked connection has one, so it takes two bytes: both counts are halved when one exceeds 255.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyOrder {
     /// Second observations of requests.
-    pub copies: u32,
+    copies: u8,
     /// Those that were recorded after the ACK of the request.
-    pub after_ack: u32,
+    after_ack: u8,
 }
 
 impl CopyOrder {
     /// So many second observations after the ACK show late copies, if they are at least one in
     /// [`Self::LATE_RATIO`] of all. Single records of a mirror may exchange places.
-    const ENOUGH_LATE: u32 = 4;
-    const LATE_RATIO: u32 = 4;
+    const ENOUGH_LATE: u8 = 4;
+    const LATE_RATIO: u16 = 4;
+
+    /// The second observation of one request.
+    #[must_use]
+    pub const fn of(is_after_ack: bool) -> Self {
+        Self { copies: 1, after_ack: is_after_ack as u8 }
+    }
+
+    /// True if a request was recorded after its ACK.
+    #[must_use]
+    pub const fn has_late(self) -> bool {
+        self.after_ack > 0
+    }
 
     /// True if the second observations are late: the clocks of two ports differ by more than a response
     /// takes, or a device delays the copies.
     #[must_use]
     pub const fn is_late(self) -> bool {
-        self.after_ack >= Self::ENOUGH_LATE && self.after_ack.saturating_mul(Self::LATE_RATIO) >= self.copies
+        self.after_ack >= Self::ENOUGH_LATE && self.after_ack as u16 * Self::LATE_RATIO >= self.copies as u16
     }
 }
 
 impl AddAssign for CopyOrder {
     fn add_assign(&mut self, other: Self) {
-        self.copies = self.copies.saturating_add(other.copies);
-        self.after_ack = self.after_ack.saturating_add(other.after_ack);
+        let sums = [(self.copies, other.copies), (self.after_ack, other.after_ack)];
+        let mut sums = sums.map(|(own, other)| u16::from(own) + u16::from(other));
+        if sums.iter().any(|sum| *sum > u16::from(u8::MAX)) {
+            sums = sums.map(|sum| sum / 2);
+        }
+        [self.copies, self.after_ack] = sums.map(|sum| sum as u8);
     }
 }
 
@@ -683,12 +701,9 @@ pub struct ConnectionEnd {
     pub overflowed: bool,
     /// ICRCs of its packets.
     pub icrcs: IcrcsSeen,
-    /// Second observations of its requests, in relation to their ACKs.
+    /// Second observations of its requests, in relation to their ACKs; when the inputs are combined, of
+    /// all requests between its ports.
     pub copy_order: CopyOrder,
-    /// The packets between its ports were recorded too late at the second port. Set when the inputs are
-    /// combined.
-    #[serde(skip)]
-    pub has_late_copies: bool,
     /// Votes of responses for the sender's queue pair: by PSN, and by repeated request numbers. 0 if the
     /// responses come before the requests of this queue pair, and so belong to another one.
     pub partners: [Vec<(Qpn, u64)>; 2],
@@ -711,7 +726,6 @@ impl ConnectionEnd {
             overflowed: false,
             icrcs: IcrcsSeen::default(),
             copy_order: CopyOrder::default(),
-            has_late_copies: false,
             partners: [Vec::new(), Vec::new()],
             health: None,
             storage: None,
@@ -1046,6 +1060,17 @@ impl AddAssign for PacketSums {
 mod tests {
     use super::*;
     use ibscope_parsers::mpi::Length;
+
+    #[test]
+    fn many_late_copies_keep_their_ratio() {
+        for (late, of, is_late) in
+            [(3, 3, false), (4, 16, true), (4, 17, false), (5000, 10_000, true), (2000, 10_000, false)]
+        {
+            let mut order = CopyOrder::default();
+            (0..of).for_each(|number| order += CopyOrder::of(number * late % of < late));
+            assert_eq!(order.is_late(), is_late, "{late} of {of}: {order:?}");
+        }
+    }
 
     /// A message of `ob1` from this rank on this communicator.
     fn start(votes: &mut Votes, rank: u32, context: u32, sequence: u16) {

@@ -182,12 +182,12 @@ fn combine(
             Some(times_ns) => combiner.union(times_ns, members),
             None => combiner.input(readout.times_ns, readout.shards.par_iter().map(ShardReadout::sums)),
         }
-        let late = pairs_with_late_copies(&readout);
+        let orders = copy_orders(&readout);
         for ((number, own), shard) in shards.iter_mut().enumerate().zip(readout.shards) {
             let (mut connections, sums) = rest.take_shard(index, number, shard);
             for end in &mut connections {
                 end.continuity.has_damaged = with_damage.contains(&end.key);
-                end.has_late_copies = late.contains(&end.key.port_pair());
+                end.copy_order = orders.get(&end.key.port_pair()).copied().unwrap_or_default();
             }
             own.push((keeps_vcrc, connections, sums));
         }
@@ -221,19 +221,18 @@ fn damaged_connections(readout: &InputReadout) -> BTreeSet<ConnectionKey> {
     wrong.into_iter().filter(|key| right.contains(&key.src)).collect()
 }
 
-/// The pairs of ports of an input with late second observations, as the requests between them show.
-fn pairs_with_late_copies(readout: &InputReadout) -> BTreeSet<(Endpoint, Endpoint)> {
+/// By pair of ports of an input where a request was recorded after its ACK: all requests between them.
+fn copy_orders(readout: &InputReadout) -> BTreeMap<(Endpoint, Endpoint), CopyOrder> {
     let ends = || readout.shards.iter().flat_map(|shard| &shard.connections);
-    let has_any = |end: &&ConnectionEnd| end.copy_order.after_ack > 0;
-    let mut pairs: BTreeMap<(Endpoint, Endpoint), CopyOrder> =
-        ends().filter(has_any).map(|end| (end.key.port_pair(), CopyOrder::default())).collect();
-    if pairs.is_empty() {
-        return BTreeSet::new();
+    let late = ends().filter(|end| end.copy_order.has_late());
+    let mut orders: BTreeMap<_, _> = late.map(|end| (end.key.port_pair(), CopyOrder::default())).collect();
+    if orders.is_empty() {
+        return orders;
     }
     for end in ends() {
-        pairs.entry(end.key.port_pair()).and_modify(|order| *order += end.copy_order);
+        orders.entry(end.key.port_pair()).and_modify(|order| *order += end.copy_order);
     }
-    pairs.into_iter().filter(|(_, order)| order.is_late()).map(|(pair, _)| pair).collect()
+    orders
 }
 
 /// The connections of a shard with their sums.

@@ -21,6 +21,10 @@ use std::mem::take;
 /// Connections that one thread fills in at a time. Results do not depend on the number.
 const BLOCK: usize = 1 << 11;
 
+/// Rows of senders of a block that are not joined, in addition to as many as there are joined ones.
+/// Results do not depend on the number.
+const UNJOINED_ROWS: usize = 1 << 15;
+
 /// Fills the tables of connections, bins, latencies, sizes, streams and collective operations.
 /// Drops each connection after use: connections and tables are most of the memory of an analysis.
 #[expect(clippy::vec_box, reason = "each connection is dropped after use")]
@@ -44,7 +48,15 @@ pub(super) fn fill(
     let Profile { bin_ns, sender_bin_ns, latency_bin_ns, .. } = *profile;
     let part = || Profile { bin_ns, sender_bin_ns, latency_bin_ns, ..Profile::default() };
     let fill_block = |(block, mut part): (Vec<(usize, Box<ConnectionTotals>)>, Profile)| {
-        block.into_iter().for_each(|own| add(&mut part, own, identified, paired, &plan));
+        let mut joined_rows = 0;
+        for own in block {
+            add(&mut part, own, identified, paired, &plan);
+            // The connections of a sender have the same rows.
+            if part.senders.len() > 2 * joined_rows + UNJOINED_ROWS {
+                series::join(&mut part.senders);
+                joined_rows = part.senders.len();
+            }
+        }
         series::join(&mut part.senders);
         part
     };

@@ -458,8 +458,7 @@ impl InputConnection {
             datagram_spans,
             overflowed,
             icrcs: _,
-            copy_order: _,
-            has_late_copies,
+            copy_order,
             partners,
             health,
             storage,
@@ -483,7 +482,7 @@ impl InputConnection {
         // If the input observes both ports, a response is timed at its second observation, the port
         // of its receiver. If it observes one port, the second observation is a retransmission.
         let right = if twice { ObservedPorts::BothPorts } else { ObservedPorts::OnePort };
-        let has_late_copies = has_late_copies && twice;
+        let has_late_copies = copy_order.is_late() && twice;
         let is_right = |ports: ObservedPorts| ports == right && !has_late_copies || ports == ObservedPorts::Any;
         let kinds: Vec<Option<TimingKey>> =
             times.recorders.iter().map(|((ports, _, key), _)| is_right(*ports).then_some(*key)).collect();
