@@ -357,28 +357,11 @@ impl InputState {
         self.shards.iter().map(|shard| shard.untracked).sum()
     }
 
-    /// Packets of this stream that an earlier file had already.
-    fn overlap_packets(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.overlap_packets).sum()
-    }
-
-    /// Packets that later files may repeat and that are not remembered.
-    fn overlap_left_out(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.overlap.left_out()).sum()
-    }
-
-    /// The complete coverage of the input.
+    /// The coverage of the input, without the counts of its shards.
     fn coverage(&self) -> Coverage {
         let (same_time, same_time_longest_run, same_time_longest_run_bytes) = self.timestamps.same_time_counts();
-        let interface_drops = self.dropped();
-        let untracked_packets = self.untracked();
-        let overlap_packets = self.coverage.overlap_packets + self.overlap_packets();
-        let overlap_left_out = self.overlap_left_out();
         Coverage {
-            interface_drops,
-            untracked_packets,
-            overlap_packets,
-            overlap_left_out,
+            interface_drops: self.dropped(),
             mirror_losses: self.mirrors.losses(),
             mirrored_frames_left_out: self.mirrors.left_out(),
             sampler_steps: self.mirrors.steps(),
@@ -544,6 +527,9 @@ impl Shard {
     pub(super) fn end(self, connections: Vec<ConnectionEnd>) -> ShardReadout {
         ShardReadout {
             connections,
+            untracked_packets: self.untracked,
+            overlap_packets: self.overlap_packets,
+            overlap_left_out: self.overlap.left_out(),
             evicted: self.tracker.evicted(),
             wireups: self.tracker.wireups().to_vec(),
             connection_messages: self.tracker.connection_messages().to_vec(),

@@ -90,7 +90,7 @@ fn without_tables(
 ) -> AnalysisResult {
     let mut coverage = Coverage::default();
     for (input, readout) in inputs.iter_mut().zip(&readout.inputs) {
-        input.coverage = readout.coverage.clone();
+        input.coverage = readout.whole_coverage();
         coverage.merge(&input.coverage);
     }
     let profile = empty_profile(inputs, coverage, notes, &readout.bounds, options);
@@ -137,9 +137,7 @@ impl ShardExtras {
 /// Adds the counts of an input's records. If most VCRCs are wrong, resets the VCRC counts and
 /// returns a note: some adapters do not preserve the VCRC of mirrored packets.
 fn count_records(input: &mut Input, readout: &InputReadout) -> Option<String> {
-    input.coverage = readout.coverage.clone();
-    input.coverage.connection_messages_left_out +=
-        readout.shards.iter().map(|shard| shard.connection_messages_left_out).sum::<u64>();
+    input.coverage = readout.whole_coverage();
     if keeps_vcrc(&readout.coverage) {
         return None;
     }

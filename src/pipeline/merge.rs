@@ -233,9 +233,8 @@ fn join_shares(
 }
 
 /// Adds a share of a capture to others. Every share has read the whole capture, so they differ in their
-/// shards, and in the packets beyond the limit of connections.
+/// shards only.
 fn add_share(whole: &mut InputPart, part: InputPart, share: ConnectionShare) {
-    whole.input.coverage.untracked_packets += part.input.coverage.untracked_packets;
     let shards = whole.shards.iter_mut().zip(part.shards).enumerate();
     shards.filter(|(shard, _)| share.has_shard(*shard)).for_each(|(_, (own, of_share))| *own = of_share);
 }

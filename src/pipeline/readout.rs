@@ -48,7 +48,8 @@ pub(super) struct UnionReadout {
 
 /// The readout of one input.
 pub(super) struct InputReadout {
-    /// Counts over its records; `conclude` adds those that follow from all inputs.
+    /// Counts over its records, without those of its shards. `conclude` adds the counts that follow from
+    /// all inputs.
     pub(super) coverage: Coverage,
     /// Time of the first and of the last record of the input's stream, on the first input of the
     /// stream only.
@@ -65,6 +66,12 @@ pub(super) struct ShardReadout {
     pub(super) sums: Accumulator,
     pub(super) cm: Vec<CmRow>,
     pub(super) cm_lost: u64,
+    /// Packets of connections beyond the limit.
+    pub(super) untracked_packets: u64,
+    /// Packets that an earlier file of the stream had already.
+    pub(super) overlap_packets: u64,
+    /// Packets that a later file may repeat and that were not remembered.
+    pub(super) overlap_left_out: u64,
     /// Messages that ibscope stopped tracking before their end, because too many were incomplete at
     /// a time.
     pub(super) evicted: u64,
@@ -78,6 +85,20 @@ pub(super) struct ShardReadout {
     /// Individual messages, if they were asked for; not stored in parts.
     #[serde(skip)]
     pub(super) spill: Option<Spill>,
+}
+
+impl InputReadout {
+    /// The counts over its records and those of its shards.
+    pub(super) fn whole_coverage(&self) -> Coverage {
+        let mut coverage = self.coverage.clone();
+        for shard in &self.shards {
+            coverage.untracked_packets += shard.untracked_packets;
+            coverage.overlap_packets += shard.overlap_packets;
+            coverage.overlap_left_out += shard.overlap_left_out;
+            coverage.connection_messages_left_out += shard.connection_messages_left_out;
+        }
+        coverage
+    }
 }
 
 impl ShardReadout {

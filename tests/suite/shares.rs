@@ -7,6 +7,9 @@ use crate::runs::{self, RecordedRun};
 use crate::tools::{ibscope, in_parallel};
 use ibscope::model::ConnectionShare;
 use ibscope::pipeline::{self, AnalysisLimits, AnalysisOptions};
+use ibscope_samples::hard::Recording;
+use ibscope_samples::hard::split::rotate;
+
 use std::path::{Path, PathBuf};
 
 /// Analyzes the shares of a capture, each into a profile of its own.
@@ -112,6 +115,26 @@ fn shares_of_the_files_of_a_capture_merge_to_the_whole() {
         let error = pipeline::merge(&shares, &AnalysisOptions::default()).expect_err(expected).to_string();
         assert!(error.contains(expected), "{error}");
     }
+}
+
+/// The second file repeats records of the first one, mixed with others. Each share finds those of its own
+/// connections.
+#[test]
+fn shares_of_files_that_repeat_records_merge_to_the_whole() {
+    const OVERLAP: usize = 600;
+    let whole = Recording::read(&runs::named("ompi-openib-mixed-2x2").sink()).expect("capture");
+    let folder = tempfile::tempdir().expect("folder");
+    let point = whole.records.len() / 2;
+    let mut files = rotate(&whole, &[point], OVERLAP);
+    files[0].records.remove(point + OVERLAP / 2);
+    let place = |file: usize| folder.path().join(format!("sink.{file}.pcap"));
+    let captures: Vec<PathBuf> = (0..files.len()).map(place).collect();
+    files.iter().zip(&captures).for_each(|(file, place)| file.write(place).expect("written"));
+    let whole = analyzed(&captures, &partial(), &folder.path().join("whole.ibp"));
+    let repeated = pipeline::load(&whole).expect("profile").coverage.overlap_packets;
+    assert!((OVERLAP as u64 / 2..OVERLAP as u64).contains(&repeated), "{repeated}");
+    let shares = shared_together(&captures, &partial(), 5, folder.path());
+    assert_same("repeated records", &merged(&shares, &folder.path().join("merged.ibp")), &whole);
 }
 
 #[test]
