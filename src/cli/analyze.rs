@@ -86,7 +86,7 @@ pub(super) fn run_until(args: &AnalyzeArgs, stop: Option<&StopSignal>) -> anyhow
     files.extend(args.clocks.as_deref());
     let writer = args.output.as_deref().map(|place| pipeline::ProfileWriter::create(place, &files)).transpose()?;
     let mut options = input::options_of(&args.inputs, &args.reading, args.inputs.len() > 1 || args.partial)?;
-    options.clocks.found = files::clocks(args.clocks.as_deref())?;
+    options.clocks.from_merge = files::clocks(args.clocks.as_deref())?;
     options.keep_parts = args.partial;
     options.share = args.share;
     options.bin_ns = Some(args.bin);

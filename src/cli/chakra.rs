@@ -8,7 +8,7 @@ use crate::analysis::chakra_trace::{ChakraNode, ChakraNodes, collectives_unknown
 use crate::analysis::instances::InstanceCollector;
 use crate::analysis::rank_events::{EventPlan, RankMessages};
 use crate::model::{ConnectionClass, Profile, count_of};
-use crate::pipeline::MessageStream;
+use crate::pipeline::MessageIter;
 use crate::render::chakra;
 use crate::scratch::Scratch;
 use anyhow::{Context as _, bail};
@@ -28,7 +28,7 @@ const EXAMPLES: &str = "Examples:
 pub(super) struct ChakraArgs {
     #[command(flatten)]
     pub(super) captures: CaptureArgs,
-    /// Write the traces to this folder, which must not exist; that of rank N is trace.N.et
+    /// Write one trace per rank (trace.N.et) to this folder, which must not exist
     #[arg(short, long, value_name = "DIR")]
     pub(super) output: PathBuf,
     /// Write a node per collective operation instead of its messages; fails if one is unknown
@@ -65,7 +65,7 @@ pub(super) fn run(args: &ChakraArgs) -> anyhow::Result<ExitCode> {
 fn with_operations(
     profile: &Profile,
     job: u32,
-    stream: MessageStream,
+    stream: MessageIter,
     scratch: &Path,
 ) -> anyhow::Result<PlannedMessages> {
     let mut collector = InstanceCollector::default();

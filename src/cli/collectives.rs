@@ -26,7 +26,7 @@ pub(super) struct CollectivesArgs {
     /// Show pairs of endpoints or of ranks; csv and json have one row per pair
     #[arg(long, value_enum, default_value_t = GroupByArg::Rank)]
     pub(super) by: GroupByArg,
-    /// Show the sums of each operation, or single operations and channels (captures only)
+    /// View of the operations; `instances` and `channels` need captures
     #[arg(long, value_enum, default_value_t = CollectivesView::Sums)]
     pub(super) view: CollectivesView,
 }

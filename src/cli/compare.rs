@@ -45,7 +45,7 @@ pub(super) struct CompareArgs {
     /// has several jobs, except with --by endpoint, which compares all jobs by default
     #[arg(long, value_name = "N[,M]", default_value = "all", hide_default_value = true, value_parser = jobs)]
     pub(super) job: JobsOfRuns,
-    /// Treat ranks that no message names, and that ibscope only inferred, as unknown
+    /// Treat inferred ranks, which no message names, as unknown
     #[arg(long)]
     pub(super) strict: bool,
     /// Output format

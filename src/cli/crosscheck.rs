@@ -82,8 +82,8 @@ pub(super) struct TraceComparisonArgs {
     /// has none]
     #[arg(long, value_name = "FILE", requires = "trace")]
     placement: Option<PathBuf>,
-    /// Accept differences of up to PERCENT of each pair's messages and bytes in the trace; for a
-    /// Score-P profile, of each rank's bytes per direction
+    /// Accept differences of up to PERCENT of each pair's messages and bytes in the trace; with a
+    /// Score-P profile (`crosscheck` only), of each rank's bytes per direction
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent, requires = "trace")]
     tolerance: f64,
     /// Compare collective operations only, for traces without point-to-point messages

@@ -48,7 +48,7 @@ pub(super) enum HealthBy {
     Time,
     /// Senders of pause and PFC frames (RoCE), and the classes that they pause
     Pause,
-    /// Time bins with pause and PFC frames (RoCE); most mirrors pass none
+    /// Time bins with pause and PFC frames (RoCE); most mirrors do not forward these frames
     PauseTime,
 }
 

@@ -5,7 +5,7 @@ use super::common::{input, output};
 use crate::analysis::rank_events::{LeftOutMessages, RankMessage};
 use crate::model::profile::JobRow;
 use crate::model::{MessageRow, Profile, count_either};
-use crate::pipeline::{self, MessageStream};
+use crate::pipeline::{self, MessageIter};
 use anyhow::bail;
 use ext_sort::{ExternalSorter, ExternalSorterBuilder, LimitedBufferBuilder};
 use serde::Serialize;
@@ -28,7 +28,7 @@ pub(super) type SortedItems<T> = Box<dyn Iterator<Item = io::Result<T>>>;
 pub(super) struct JobCapture {
     pub(super) profile: Profile,
     pub(super) job: u32,
-    pub(super) stream: MessageStream,
+    pub(super) stream: MessageIter,
 }
 
 /// The data that a command reads beside the messages with envelopes.
@@ -96,7 +96,7 @@ fn sorted_within<T: Send + Serialize + DeserializeOwned + 'static>(
 
 /// The messages that `message` takes from the rows, by time.
 pub(super) fn in_time(
-    stream: MessageStream,
+    stream: MessageIter,
     scratch: &Path,
     mut message: impl FnMut(&MessageRow) -> Option<RankMessage>,
 ) -> anyhow::Result<SortedItems<RankMessage>> {

@@ -51,7 +51,7 @@ a result was written, but less than \fB\-\-min\-coverage\fR percent of the recor
 \fBcrosscheck\fR, or \fBreport \-\-trace\fR, found an unexplained difference
 .TP
 129, 130, 143
-ended early by SIGHUP, SIGINT or SIGTERM: the result covers the packets read until then
+ended early by SIGHUP, SIGINT or SIGTERM: the result covers the packets read until then (\fBwatch\fR exits with 0)
 .SH ENVIRONMENT
 .TP
 NO_COLOR

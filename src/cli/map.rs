@@ -96,7 +96,7 @@ fn check(profile: &Profile) -> anyhow::Result<()> {
     }
     let mut data = profile.connections.iter().filter(|row| row.kind == TrafficKind::Data).peekable();
     if data.peek().is_some() && data.all(|row| row.src.lid().is_none() && row.dst.lid().is_none()) {
-        bail!("no endpoint has a LID: `map` shows native InfiniBand traffic only, and RoCE has none");
+        bail!("no endpoint has a LID: `map` needs captures of native InfiniBand, because RoCE packets have no LIDs");
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::analysis::port_rates::{PortRates, port_rates};
 use crate::analysis::rank_events::{EventPlan, RankMessage, RankMessages};
 use crate::crosscheck::otf2::error_output;
 use crate::model::{Profile, count_of};
-use crate::pipeline::MessageStream;
+use crate::pipeline::MessageIter;
 use crate::render::collective_instances;
 use crate::render::otf2::{WRITER, definitions, rates_record, record};
 use crate::scratch::Scratch;
@@ -92,7 +92,7 @@ pub(super) fn run(args: &Otf2Args) -> anyhow::Result<ExitCode> {
 fn collected(
     profile: &Profile,
     job: u32,
-    stream: MessageStream,
+    stream: MessageIter,
     scratch: &Path,
 ) -> anyhow::Result<(SortedItems<RankMessage>, InstanceList, EventPlan)> {
     let mut collector = InstanceCollector::default();

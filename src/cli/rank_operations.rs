@@ -8,7 +8,7 @@ use super::job_messages::{SortedItems, in_time, note_left_out, sorted};
 use crate::analysis::rank_events::{EventPlan, RankMessage, RankMessages};
 use crate::analysis::rank_schedule::{RankOperation, RankOperationKind, RankSchedule};
 use crate::model::{Profile, count_of};
-use crate::pipeline::MessageStream;
+use crate::pipeline::MessageIter;
 use std::path::Path;
 
 /// Messages by time, and the plan of all events.
@@ -28,7 +28,7 @@ pub(super) struct ScheduleSums {
 pub(super) fn all_messages(
     profile: &Profile,
     job: u32,
-    stream: MessageStream,
+    stream: MessageIter,
     scratch: &Path,
 ) -> anyhow::Result<PlannedMessages> {
     let mut messages = RankMessages::with_collectives();

@@ -25,7 +25,7 @@ const EXAMPLES: &str = "Examples:
 pub(super) struct StorageArgs {
     #[command(flatten)]
     pub(super) source: SourceArgs,
-    /// Group the commands; json has all views, `timeline` only if it is chosen
+    /// View of the commands; json has all views except `timeline`, which must be selected
     #[arg(long, value_enum, default_value_t = StorageView::Pairs)]
     pub(super) view: StorageView,
     /// Width of the bins of `--view timeline`; for a profile, a multiple of the profile's bin width

@@ -7,7 +7,7 @@ use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
 use crate::analysis::instances::{InstanceCollector, InstanceList};
 use crate::model::{Profile, count_either, count_of};
-use crate::pipeline::{self, MessageStream};
+use crate::pipeline::{self, MessageIter};
 use crate::render::collective_instances;
 use crate::render::trace::{self, TraceCounts};
 use clap::Args;
@@ -46,7 +46,7 @@ pub(super) struct TraceArgs {
 
 /// The source of the trace events.
 enum EventSource {
-    Messages(Box<MessageStream>),
+    Messages(Box<MessageIter>),
     Timeline,
 }
 

@@ -22,8 +22,8 @@ pub(super) struct PendingTiming {
 
 impl PendingTiming {
     fn until(&self, time_ns: i64) -> Timing {
-        let Self { connection, from_ns, key, required_detection: claim } = *self;
-        Timing::between(connection, (key, claim), ObservedPorts::BothPorts, (from_ns, time_ns))
+        let Self { connection, from_ns, key, required_detection: required } = *self;
+        Timing::between(connection, (key, required), ObservedPorts::BothPorts, (from_ns, time_ns))
     }
 }
 

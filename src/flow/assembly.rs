@@ -4,7 +4,7 @@
 //! retransmission arrives:
 //!
 //! ```text
-//! First 10, Middle 11,  -,  Last 13     runs [10..12) [13..14)    12 was lost before the capture
+//! First 10, Middle 11,  -,  Last 13     runs [10..12) [13..14)    12 was lost upstream of the capture
 //! ... go-back-N: 12 (13 retransmitted)     run  [10..14) First to Last: complete
 //! ```
 //! Only the first observation of each packet comes here; the ledger filters mirror copies and

@@ -113,7 +113,7 @@ mod tests {
 
     /// An early candidate and one that arrives when the list is full, with two votes each.
     #[test]
-    fn a_partner_without_a_place_still_speaks_against_the_others() {
+    fn a_partner_beyond_the_bound_still_counts_against_the_others() {
         let mut ballot = Ballot::default();
         let late = MAX_PARTNERS as u32 + 1;
         (1..late).chain([1, late, 1, late]).for_each(|candidate| _ = ballot.vote(0, candidate));

@@ -62,15 +62,17 @@ impl Tracker {
     pub(super) fn observed(&mut self, keys: &[ConnectionKey]) -> Vec<Option<Box<HealthEvents>>> {
         // Votes for each request connection. The connection with clearly most votes is its
         // responder, unless that one clearly responds to another connection.
-        let mut claims: HashMap<u32, Vec<(u32, u32)>> = HashMap::new();
+        let mut responder_votes: HashMap<u32, Vec<(u32, u32)>> = HashMap::new();
         for id in 0..keys.len() as u32 {
             for (request, votes) in self.pairing.ballot().votes(id) {
-                claims.entry(request).or_default().push((id, votes));
+                responder_votes.entry(request).or_default().push((id, votes));
             }
         }
         for (id, key) in (0..).zip(keys).take(self.health.len()) {
-            let responder =
-                claims.get(&id).and_then(|claims| clear(claims.iter().copied())).map(|(responder, _)| responder);
+            let responder = responder_votes
+                .get(&id)
+                .and_then(|responder_votes| clear(responder_votes.iter().copied()))
+                .map(|(responder, _)| responder);
             let responder =
                 responder.filter(|responder| self.clear_partner(*responder).is_some_and(|(partner, _)| partner == id));
             if !key.is_datagram() {
@@ -152,9 +154,9 @@ impl Tracker {
             return Some(known);
         }
         let votes = |id: u32| self.pairing.ballot().votes(id).find(|(partner, _)| *partner == request);
-        let claims: Vec<(u32, u32)> =
+        let responder_votes: Vec<(u32, u32)> =
             (0..self.connections.len() as u32).filter_map(|id| Some((id, votes(id)?.1))).collect();
-        let (found, votes) = clear(claims.into_iter()).filter(|(id, _)| is_responder(id).is_some())?;
+        let (found, votes) = clear(responder_votes.into_iter()).filter(|(id, _)| is_responder(id).is_some())?;
         if votes >= ENOUGH_VOTES {
             self.health[request as usize].data().partner = Some(found);
         }

@@ -1,7 +1,7 @@
-//! Pairs the two directions of a connection by request numbers that the receiver repeats.
+//! Pairs the two directions of a connection by request numbers that the receiver returns.
 //!
 //! A ready-to-send carries the sender's request number, and the receiver's reply (clear-to-send or
-//! done) repeats it. The reply comes on the other direction of the same connection, or at least
+//! done) returns it. The reply comes on the other direction of the same connection, or at least
 //! from the same process.
 
 use super::ballot::Ballot;

@@ -74,7 +74,8 @@ pub(super) struct HealthTracker {
 /// Knowledge of the number of responses to a request for data.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ResponseCount {
-    Known,
+    /// The path MTU and the length of the READ are known, or there is one response.
+    Exact,
     /// A READ of this many bytes, before the path MTU is known.
     ByPathMtu(u32),
     /// A READ whose length the record does not hold.
@@ -341,8 +342,7 @@ impl HealthTracker {
     /// Takes the AETH of an ACK or response.
     #[inline]
     pub(super) fn check_msn(&mut self, packet: &PacketRecord, occurrence: u32) {
-        let is_wrong =
-            packet.extension().is_some_and(|aeth| self.msns.takes_wrong(packet.psn().value(), aeth, occurrence));
+        let is_wrong = packet.extension().is_some_and(|aeth| self.msns.check(packet.psn().value(), aeth, occurrence));
         if is_wrong {
             self.observed().wrong_msns += 1;
         }
@@ -401,7 +401,7 @@ impl HealthTracker {
         let DataRequests { expected_responses, reads_of_unknown_length, is_unsure, .. } = self.data();
         insert(expected_responses, number, number + i64::from(span.max(1)));
         match responses {
-            ResponseCount::Known => {}
+            ResponseCount::Exact => {}
             ResponseCount::ByPathMtu(length_bytes) if reads_of_unknown_length.len() < MAX_READS_OF_UNKNOWN_LENGTH => {
                 reads_of_unknown_length.push((number, length_bytes));
             }

@@ -35,7 +35,7 @@ pub(super) struct Ledger {
     /// Runs were dropped.
     forgot_runs: bool,
     /// A number as old as the dropped runs was noted: it may have been observed before.
-    noted_forgotten: bool,
+    observed_dropped_psn: bool,
     /// A dropped run was followed by a jump.
     forgot_jump: bool,
     /// Missing numbers between dropped runs.
@@ -112,7 +112,7 @@ impl Default for Ledger {
             high: 0,
             room: MAX_RUNS,
             forgot_runs: false,
-            noted_forgotten: false,
+            observed_dropped_psn: false,
             forgot_jump: false,
             forgotten_holes: 0,
         }
@@ -156,8 +156,8 @@ impl Ledger {
     }
 
     /// True once a number was noted that dropped runs may have held.
-    pub(super) const fn noted_forgotten(&self) -> bool {
-        self.noted_forgotten
+    pub(super) const fn observed_dropped_psn(&self) -> bool {
+        self.observed_dropped_psn
     }
 
     /// True if runs that reach above `done` will be dropped soon.
@@ -288,7 +288,7 @@ impl Ledger {
         {
             return occurrence;
         }
-        self.noted_forgotten |= inside.is_none() && self.forgot_runs;
+        self.observed_dropped_psn |= inside.is_none() && self.forgot_runs;
         self.bound();
         let high = self.high;
         let from = self.runs.partition_point(|run| run.run(high).end <= start);
@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn go_back_n_fills_a_gap() {
-        // 2 was lost before the capture; the sender goes back to it.
+        // 2 was lost upstream of the capture; the sender goes back to it.
         assert_eq!(occurrences(&[0, 1, 3, 4, 2, 3, 4, 5]), [1, 1, 1, 1, 1, 2, 2, 1]);
     }
 

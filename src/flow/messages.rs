@@ -257,8 +257,8 @@ impl MessageTracker {
             self.open_memory(address, bytes, id);
         }
         if let Some(rendezvous) = self.rendezvous.as_mut().filter(|_| start.protocol == Protocol::Rendezvous) {
-            let claim = RequiredDetection::of(stack, start.envelope.matching);
-            rendezvous.begin(id, pair, (connection, message.times_ns.0), claim, start.done_id);
+            let required = RequiredDetection::of(stack, start.envelope.matching);
+            rendezvous.begin(id, pair, (connection, message.times_ns.0), required, start.done_id);
         }
     }
 

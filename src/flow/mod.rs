@@ -37,7 +37,7 @@ mod reaction;
 mod reads;
 mod rendezvous;
 mod reordering;
-mod repeats;
+mod request_order;
 mod requests;
 mod storage;
 mod timing;
@@ -66,7 +66,7 @@ use ledger::{Ledger, LedgerEntry};
 use messages::MessageTracker;
 use nccl::Nccl;
 use pairing::ConnectionPairing;
-use repeats::RepeatedRun;
+use request_order::RequestOrder;
 use std::hash::BuildHasher as _;
 use std::hint::black_box;
 use storage::StorageTracker;
@@ -161,7 +161,7 @@ struct Connection {
     last_asking: u32,
     /// Time of the first request.
     first_time_ns: i64,
-    repeats: RepeatedRun,
+    request_order: RequestOrder,
     /// The PSNs of each role, each once, if digests are asked for.
     packets: PsnDigest,
     /// Those of further observations, likewise.
@@ -200,7 +200,7 @@ impl Connection {
             first: None,
             last_asking: NO_PSN,
             first_time_ns: PacketRecord::NO_TIME,
-            repeats: RepeatedRun::default(),
+            request_order: RequestOrder::default(),
             packets: PsnDigest::default(),
             later_packets: PsnDigest::default(),
             ledgers: [Ledger::default(), Ledger::default(), Ledger::of_acks(others)],
@@ -445,10 +445,10 @@ impl Tracker {
                     connection.note_retransmission(entry.number, packet.time_ns);
                     let high = connection.ledgers[0].high().unwrap_or(entry.number);
                     let numbers = (entry.number, entry.number + i64::from(span.max(1)));
-                    shows_copy = connection.repeats.repeat(numbers, high, packet.time_ns);
+                    shows_copy = connection.request_order.observed_again(numbers, high, packet.time_ns);
                 }
                 PacketRole::Request => {
-                    shows_copy = connection.repeats.new_request(packet.time_ns);
+                    shows_copy = connection.request_order.new_request(packet.time_ns);
                     if connection.first.is_none() {
                         connection.first = i32::try_from(entry.number).ok();
                         connection.first_time_ns = packet.time_ns;
@@ -609,10 +609,10 @@ impl Tracker {
         let mut storage = self.storage.finish();
         let end = |((id, key), health): ((u32, &ConnectionKey), Option<Box<HealthEvents>>)| {
             let connection = &self.connections[id as usize];
-            // Coalesced ACKs leave gaps by nature, so a full ACK ledger matters only if an ACK older
+            // Coalesced ACKs always leave gaps, so a full ACK ledger matters only if an ACK older
             // than its runs arrives. Datagrams have one sequence for all destinations.
             let [requests, responses, acks] = &connection.ledgers;
-            let overflowed = requests.overflowed() || responses.overflowed() || acks.noted_forgotten();
+            let overflowed = requests.overflowed() || responses.overflowed() || acks.observed_dropped_psn();
             let partner = |own: &CandidateVotes| {
                 let is_refuted = own.is_refuted() && self.connections[own.candidate as usize].last_sent().is_some();
                 (keys[own.candidate as usize].dest_qp, if is_refuted { 0 } else { u64::from(own.votes) })
@@ -621,7 +621,7 @@ impl Tracker {
             let following = self.message_states.get(id as usize);
             ConnectionEnd {
                 key: *key,
-                missing: following.and_then(|following| following.missing.as_deref()).copied().unwrap_or_default(),
+                missing: following.and_then(|following| following.missing.clone()),
                 continuity: self.continuity(id),
                 psn_spans: connection.psn_spans(),
                 datagram_spans: following.map(|following| following.envelopes.datagram_spans()).unwrap_or_default(),
@@ -755,9 +755,9 @@ impl Tracker {
                 }
                 if asks {
                     let responses = match packet.extension() {
-                        _ if !opcode.is_read_request() => ResponseCount::Known,
+                        _ if !opcode.is_read_request() => ResponseCount::Exact,
                         None => ResponseCount::Unknown,
-                        Some(_) if self.mtu_bytes.contains_key(&packet.key.port_pair()) => ResponseCount::Known,
+                        Some(_) if self.mtu_bytes.contains_key(&packet.key.port_pair()) => ResponseCount::Exact,
                         Some(read_bytes) => ResponseCount::ByPathMtu(read_bytes),
                     };
                     health.expect_responses(number, span, responses);

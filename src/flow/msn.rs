@@ -44,13 +44,13 @@ pub(super) struct MsnCheck {
 }
 
 impl MsnCheck {
-    /// Takes the PSN and the AETH of an ACK or response; true if its MSN is wrong.
+    /// Checks the MSN of an ACK or response, by its PSN and AETH; true if the MSN is wrong.
     ///
     /// The PSN of an ACK is that of a request that was executed. The PSN of a NAK and of an RNR NAK
     /// is that of the request that was not (InfiniBand Architecture 9.7.5), and its MSN counts the
     /// messages before that request: 0 if it is the first one.
     #[inline]
-    pub(super) fn takes_wrong(&mut self, psn: u32, aeth: u32, occurrence: u32) -> bool {
+    pub(super) fn check(&mut self, psn: u32, aeth: u32, occurrence: u32) -> bool {
         let executed = if matches!(aeth >> 29, RNR_NAK | NAK) { psn.wrapping_sub(1) & MASK } else { psn };
         self.is_wrong(executed, aeth & MASK, occurrence)
     }
@@ -142,13 +142,13 @@ mod tests {
             (15, aeth(0x1F, 6)),
             (16, aeth(0x62, 6)),
         ] {
-            assert!(!check.takes_wrong(psn, aeth, 1), "{psn}");
+            assert!(!check.check(psn, aeth, 1), "{psn}");
         }
         assert!(!check.has_restarted);
         // A NAK that counts the message that it refuses.
         let mut check = MsnCheck::default();
-        assert!(!check.takes_wrong(10, aeth(0x1F, 1), 1));
-        assert!(check.takes_wrong(12, aeth(0x60, 3), 1));
+        assert!(!check.check(10, aeth(0x1F, 1), 1));
+        assert!(check.check(12, aeth(0x60, 3), 1));
     }
 
     #[test]

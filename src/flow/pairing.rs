@@ -11,10 +11,10 @@
 //! B -> A, QP 5:  ACK 42    votes for 7 only, if 9 has sent no 42
 //! ```
 //! If a library starts every queue pair at PSN 0, a single vote is weak evidence, but the sums are
-//! clear. `ranks` weighs them. A response before its request speaks against a candidate:
+//! clear. `ranks` weighs them. A response before its request counts against a candidate:
 //!
 //! ```text
-//! B -> A, QP 5:  ACK 43    if 7 has not sent 43 yet, 5 hardly responds to 7
+//! B -> A, QP 5:  ACK 43    if 7 has not sent 43 yet, 5 probably does not respond to 7
 //! ```
 
 use super::ballot::Ballot;

@@ -127,7 +127,7 @@ fn take_messages(connection: &mut ConnectionTotals) -> u64 {
     (mpi.sizes, mpi.streams) = Default::default();
     let bins = std::mem::take(&mut connection.bins);
     *connection.bins = bins.iter().filter(|(_, sums)| !matches!(sums.class, BinClass::Mpi(_))).collect();
-    connection.latencies.retain(|(claim, _)| claim.is_none());
+    connection.latencies.retain(|(required, _)| required.is_none());
     sums.iter().map(|(_, sums)| sums.messages).sum()
 }
 

@@ -68,9 +68,9 @@ pub(super) struct RendezvousPhase {
 impl RendezvousPhase {
     /// The time that ends with the first observation of the last packet.
     pub(super) fn timing(&self) -> Timing {
-        let PendingTiming { connection, from_ns, key, required_detection: claim } = self.pending;
+        let PendingTiming { connection, from_ns, key, required_detection: required } = self.pending;
         let observed_ports = if self.arrives { ObservedPorts::OnePort } else { ObservedPorts::Any };
-        Timing::between(connection, (key, claim), observed_ports, (from_ns, self.to_ns))
+        Timing::between(connection, (key, required), observed_ports, (from_ns, self.to_ns))
     }
 
     /// The pending time that the second observation of the packet ends.
@@ -87,7 +87,7 @@ impl RendezvousTracker {
         id: u64,
         (src, dst): (Endpoint, Endpoint),
         (connection, from_ns): (u32, i64),
-        claim: RequiredDetection,
+        required: RequiredDetection,
         done: Option<MpiMessageId>,
     ) {
         if from_ns == PacketRecord::NO_TIME {
@@ -102,7 +102,7 @@ impl RendezvousTracker {
         let rendezvous = OpenRendezvous {
             connection,
             from_ns,
-            required_detection: claim,
+            required_detection: required,
             data_ns,
             completed_key: None,
             awaited_notices: Vec::new(),
@@ -143,9 +143,9 @@ impl RendezvousTracker {
             return self.forget(id);
         };
         let key = |interval| TimingKey { interval, verb: message.transfer_verb, size: SizeClass::of(bytes) };
-        let OpenRendezvous { connection, from_ns, required_detection: claim, .. } = *rendezvous;
+        let OpenRendezvous { connection, from_ns, required_detection: required, .. } = *rendezvous;
         let phase = |interval, from_ns, to_ns| RendezvousPhase {
-            pending: PendingTiming { connection, from_ns, key: key(interval), required_detection: Some(claim) },
+            pending: PendingTiming { connection, from_ns, key: key(interval), required_detection: Some(required) },
             to_ns,
             arrives: false,
         };
@@ -233,8 +233,8 @@ mod tests {
     }
 
     fn begin(rendezvous: &mut RendezvousTracker, id: u64, done: Option<MpiMessageId>) {
-        let claim = RequiredDetection::of(LibraryStack::Ob1, MatchFields::UcxTag(7));
-        rendezvous.begin(id, ends(), (id as u32, 10), claim, done);
+        let required = RequiredDetection::of(LibraryStack::Ob1, MatchFields::UcxTag(7));
+        rendezvous.begin(id, ends(), (id as u32, 10), required, done);
     }
 
     /// Ends a message whose data came from 20 to 30 ns.

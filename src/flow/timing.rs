@@ -327,9 +327,9 @@ impl ConnectionTimer {
 
     /// Ends the times that wait for this packet.
     fn arrived(&mut self, role: PacketRole, (number, time_ns): (i64, i64), timings: &mut Vec<Timing>) {
-        let Self { arrivals: Some(arrivals), requests, responses, .. } = self else { return };
-        let copies = if role == PacketRole::Request { requests } else { &mut **responses.get_or_insert_default() };
-        arrivals.arrived(role, (number, time_ns), copies, timings);
+        let Some(mut arrivals) = self.arrivals.take() else { return };
+        arrivals.arrived(role, (number, time_ns), self.copies(role), timings);
+        self.arrivals = Some(arrivals);
     }
 
     /// A timer of a new connection with room for this many first observations.
@@ -350,7 +350,7 @@ impl ConnectionTimer {
         let time_ns = packet.time_ns;
         let request =
             PendingRequest { psn: packet.psn(), verb, bytes, time_ns, first_responses: 0, completed_by: None };
-        // Keep the order of PSNs: a packet that was lost before the capture comes late.
+        // Keep the order of PSNs: a packet that was lost upstream of the capture comes late.
         let later = self.waiting.iter().rev().take_while(|other| other.psn.since(request.psn) > 0).count();
         make_room(&mut self.waiting);
         self.waiting.insert(self.waiting.len() - later, request);
@@ -399,7 +399,7 @@ impl ConnectionTimer {
     }
 
     /// Measures the requests of `connection` that this response completes. `misses_none` is true if the
-    /// capture misses no request of the two directions, and so hardly an ACK.
+    /// capture misses no request of the two directions, and therefore probably no ACK.
     fn response(
         &mut self,
         connection: u32,

@@ -51,7 +51,8 @@ pub struct UnionInput {
 /// Role of a packet in the union.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UnionPacket {
-    Known,
+    /// Another input held this transmission.
+    AlreadyCounted,
     New,
     /// A later PSN came first from another input; in its own input it is in order.
     NewAndOvertaken,
@@ -77,7 +78,7 @@ impl UnionLedgers {
         let span = tracker.psns_of(packet, id);
         let union = self.connections.get_mut(id as usize)?;
         match union.note(packet, of, span) {
-            UnionPacket::Known => None,
+            UnionPacket::AlreadyCounted => None,
             UnionPacket::New => Some(tracker.packet(packet, id, batch_bytes, events)),
             UnionPacket::NewAndOvertaken => Some(tracker.overtaken_packet(packet, id, batch_bytes, events)),
         }
@@ -103,20 +104,20 @@ impl ConnectionUnion {
             let transmission = transmission(own.others, of.is_observed_twice);
             let is_new = transmission.is_some_and(|number| number > self.all.others);
             self.all.others += u32::from(is_new);
-            return if is_new { UnionPacket::New } else { UnionPacket::Known };
+            return if is_new { UnionPacket::New } else { UnionPacket::AlreadyCounted };
         };
         let own_high = ledger.high();
         let entry = ledger.note(packet.psn(), span);
         let Some(transmission) = transmission(entry.occurrence, of.is_observed_twice) else {
-            return UnionPacket::Known;
+            return UnionPacket::AlreadyCounted;
         };
         let all = &mut self.all.ledgers[role];
         let Some(known) = all.count(packet.psn()) else {
             self.left_out += 1;
-            return UnionPacket::Known;
+            return UnionPacket::AlreadyCounted;
         };
         if transmission <= known {
-            return UnionPacket::Known;
+            return UnionPacket::AlreadyCounted;
         }
         let high = all.high();
         let number = all.note(packet.psn(), span).number;

@@ -63,7 +63,7 @@ pub struct BinCongestion {
 column_values! {
     BinCongestion {
         ecn_ce_packets: "ecn_ce_packets", Count, "RoCE packets with ECN \"congestion experienced\" in the IP header or GRH";
-        fecn_packets: "fecn_packets", Count, "packets with FECN: they met congestion on their way";
+        fecn_packets: "fecn_packets", Count, "packets with FECN: a switch on their path was congested";
         becn_packets: "becn_packets", Count, "packets with BECN that are not congestion notifications";
         cnp_packets: "cnp_packets", Count, "congestion notifications that `src` sent: they ask a queue pair to slow down";
         naks: "naks", Count, "NAKs that `src` sent, without RNR NAKs: packets were lost or refused";

@@ -76,8 +76,8 @@ pub struct Coverage {
     /// Connections with too many runs of sequence numbers: older retransmissions were not
     /// detected.
     pub window_overflows: u64,
-    /// Connections whose packets repeat as at more than two observation points, or at a second one for a
-    /// part of the time: each packet counts once, and their retransmissions are unknown.
+    /// Connections whose packets are observed as often as with more than two observation points, or with a
+    /// second one for a part of the time: each packet counts once, and their retransmissions are unknown.
     #[serde(default)]
     pub unclear_copies: u64,
     /// MPI messages with a known start and an unknown end.

@@ -56,14 +56,14 @@ health! {
     /// Episodes whose first transmission was observed too, so that their time is known.
     episodes_timed = "episodes_timed": sum Count,
     /// Time of these episodes together: from the first transmission of the first retransmitted PSN
-    /// (of the next higher one if that PSN was lost before the capture) to its retransmission.
+    /// (of the next higher one if that PSN was lost upstream of the capture) to its retransmission.
     /// Exact if the sender stepped back by at most 32 requests; up to the time of 32 requests too
     /// long if by at most 1024; unknown, and not counted, beyond.
     episode_ns = "episode_ns": sum Nanoseconds,
     /// The longest of these episodes.
     longest_episode_ns = "longest_episode_ns": max Nanoseconds,
     /// Requests and responses that were first observed after a later PSN: retransmitted after a
-    /// loss before the capture, or out of order.
+    /// loss upstream of the capture, or out of order.
     late_packets = "late_packets": sum Count,
     /// Requests and responses that arrived after a later PSN although nothing was lost or
     /// retransmitted: the packets took several paths (adaptive routing, per-packet ECMP). If
@@ -77,8 +77,8 @@ health! {
     /// Requests with a PSN that belongs to the responses of the READ or atomic before them: the
     /// sender must skip these PSNs.
     reused_psn_packets = "reused_psn_packets": sum Count,
-    /// ACKs and responses that `src` sent with a wrong MSN: it went backwards, rose by more than
-    /// the requests, or stayed while messages were acknowledged.
+    /// ACKs and responses that `src` sent with a wrong MSN: it decreased, increased by more than
+    /// the number of requests, or did not change while messages were acknowledged.
     wrong_msn_packets = "wrong_msn_packets": sum Count,
     /// Transmissions of the oldest request that was not acknowledged by the end, if there were at
     /// least 4: the connection made no progress.
@@ -110,7 +110,7 @@ health! {
     /// Mean gap of the 16 requests after each of these notifications, summed over the
     /// notifications.
     cnp_gap_after_ns = "cnp_gap_after_ns": sum Nanoseconds,
-    /// Packets with FECN: they met congestion on their way.
+    /// Packets with FECN: a switch on their path was congested.
     fecn_packets = "fecn_packets": sum Count,
     /// Packets with BECN that are not congestion notifications.
     becn_packets = "becn_packets": sum Count,

@@ -394,14 +394,14 @@ pub struct Continuity {
     /// Request packets, without retransmissions.
     pub request_packets: u64,
     /// Later observations of these packets: at another port, or retransmitted.
-    pub repeated_requests: u64,
+    pub requests_again: u64,
     /// READ responses and atomic acknowledgements that the requests of the connection expect, at
     /// least.
     pub expected_responses: u64,
     /// READ responses and atomic acknowledgements, without retransmissions.
     pub response_packets: u64,
     /// Later observations of these packets.
-    pub repeated_responses: u64,
+    pub responses_again: u64,
     /// Latest message sequence number in the ACKs of this connection: the number of request
     /// messages of the other direction that its receiver has completed since the connection was set
     /// up (AETH, InfiniBand Architecture 9.7.5).
@@ -633,10 +633,10 @@ impl Continuity {
         self.guessed_reads |= later.guessed_reads;
         self.first_psn = self.first_psn.or(later.first_psn);
         self.request_packets += later.request_packets;
-        self.repeated_requests += later.repeated_requests;
+        self.requests_again += later.requests_again;
         self.expected_responses += later.expected_responses;
         self.response_packets += later.response_packets;
-        self.repeated_responses += later.repeated_responses;
+        self.responses_again += later.responses_again;
         self.last_msn = later.last_msn.or(self.last_msn);
         self.restarted |= later.restarted;
         self.has_damaged |= later.has_damaged;
@@ -689,8 +689,8 @@ pub struct DatagramSpan {
 pub struct ConnectionEnd {
     /// The connection.
     pub key: ConnectionKey,
-    /// Counts of incomplete messages.
-    pub missing: MissingMessages,
+    /// Counts of incomplete messages, if any.
+    pub missing: Option<Box<MissingMessages>>,
     /// Gaps that sequence numbers show; the reduction fills in the counts of observed packets.
     pub continuity: Continuity,
     /// Lowest and highest PSN of its packets by role, if the ledger still has the lowest one.
@@ -719,7 +719,7 @@ impl ConnectionEnd {
     pub fn new(key: ConnectionKey) -> Self {
         Self {
             key,
-            missing: MissingMessages::default(),
+            missing: None,
             continuity: Continuity::default(),
             psn_spans: [None; 3],
             datagram_spans: Vec::new(),
@@ -807,7 +807,7 @@ pub struct ConnectionTotals {
     /// Indices of the inputs that these sums come from, in time order; usually one.
     pub inputs: SmallVec<[u32; 2]>,
     /// Votes for the sender's queue pair, which the packets do not carry: responses that are
-    /// consistent with requests to it. 0 speaks against it, see [`ConnectionEnd::partners`].
+    /// consistent with requests to it. 0 counts against it, see [`ConnectionEnd::partners`].
     pub partners: VecMap<Qpn, u64>,
     /// The same votes from replies that repeat a request number.
     pub echoes: VecMap<Qpn, u64>,

@@ -264,8 +264,8 @@ fn sample(
     let decode = decode::DecodeOptions { check_icrc: false, payload: false, ..decode::DecodeOptions::default() };
     pool.install(|| {
         loop {
-            let pieces = feed.next(batches_per_round);
-            if pieces.is_empty() {
+            let tasks = feed.next(batches_per_round);
+            if tasks.is_empty() {
                 break;
             }
             let decode_and_sample = |batch: Batch| {
@@ -277,9 +277,9 @@ fn sample(
                 let held = first_records.in_batch(&decoded.batch, span_ns);
                 (decoded.batch, (candidates, span_ns, held))
             };
-            for (mut piece, receipt) in for_each_batch(pieces, decode_and_sample) {
-                let counts = feed.accept(receipt, piece.iter_mut().map(|(batch, _)| batch));
-                for (batch, (candidates, span_ns, held)) in piece {
+            for (mut batches, receipt) in for_each_batch(tasks, decode_and_sample) {
+                let counts = feed.accept(receipt, batches.iter_mut().map(|(batch, _)| batch));
+                for (batch, (candidates, span_ns, held)) in batches {
                     if counts {
                         samples[batch.input as usize].add(candidates, span_ns, held);
                     }

@@ -219,10 +219,10 @@ impl Analysis {
         self.current_inputs = inputs;
     }
 
-    /// One round: splits and decodes `pieces` while the batches of the round before are counted.
+    /// One round: runs `tasks` and decodes their batches while the batches of the round before are counted.
     pub(super) fn step(
         &mut self,
-        pieces: Vec<FeedTask>,
+        tasks: Vec<FeedTask>,
         decoded: &mut Vec<DecodedBatch>,
         options: &DecodeOptions,
         feed: &mut Feed,
@@ -240,14 +240,14 @@ impl Analysis {
         };
         let digest = |feed: &mut Feed| feed.digest(decoded.iter().map(|decoded| &decoded.batch));
         let (next, _) =
-            rayon::join(|| for_each_batch(pieces, decode), || rayon::join(|| self.round(decoded), || digest(feed)));
+            rayon::join(|| for_each_batch(tasks, decode), || rayon::join(|| self.round(decoded), || digest(feed)));
         (self.sample, self.buffers) = (samples, buffers);
         for used in decoded.drain(..) {
             self.recycle(used, feed);
         }
-        for (mut piece, receipt) in next {
-            let counts = feed.accept(receipt, piece.iter_mut().map(|(decoded, _)| &mut decoded.batch));
-            for (own, candidates) in piece {
+        for (mut batches, receipt) in next {
+            let counts = feed.accept(receipt, batches.iter_mut().map(|(decoded, _)| &mut decoded.batch));
+            for (own, candidates) in batches {
                 if !counts {
                     self.recycle(own, feed);
                     continue;

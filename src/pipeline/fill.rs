@@ -302,8 +302,8 @@ fn timings(
     reading: Option<(LibraryStack, TagLayout)>,
 ) -> VecMap<TimingKey, Histogram> {
     let mut timings: VecMap<TimingKey, Histogram> = VecMap::new();
-    for ((claim, key), recorder) in measured {
-        if claim.is_none_or(|claim| reading.is_some_and(|reading| claim.is_met_by(reading))) {
+    for ((required, key), recorder) in measured {
+        if required.is_none_or(|required| reading.is_some_and(|reading| required.is_met_by(reading))) {
             timings.join(key, recorder.finish(), |held, timing| held.merge(&timing));
         }
     }

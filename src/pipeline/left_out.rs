@@ -48,7 +48,7 @@ pub(super) fn notes(coverage: &Coverage, cm: u64, options: &AnalysisOptions) -> 
         ),
         (
             coverage.unclear_copies,
-            "connections whose packets repeat as at more than two observation points, or at a second one for a part of the time",
+            "connections whose packets are observed as often as with more than two observation points, or with a second one for a part of the time",
             "Each packet counts once, and their retransmissions are unknown; capture each port once, all the time",
         ),
         (

@@ -374,7 +374,7 @@ fn clocks(
 
 /// The clock that an earlier merge found for a capture, if the options have any of these.
 pub(super) fn merge_clock(path: &Path, options: &AnalysisOptions) -> Option<MergeClock> {
-    let clocks = options.clocks.found.as_ref().filter(|_| !options.clocks.known.contains_key(path))?;
+    let clocks = options.clocks.from_merge.as_ref().filter(|_| !options.clocks.supplied.contains_key(path))?;
     let all: Vec<_> = clocks.iter().map(|(path, (clock, ns))| (path.display().to_string(), *clock, *ns)).collect();
     let (clock, uncertainty_ns) = clocks.get(path).copied().unwrap_or_default();
     Some(MergeClock { clock, uncertainty_ns, set: xxh3_64(clocks_csv(&all).as_bytes()) })

@@ -20,7 +20,7 @@ use std::io;
 use std::path::PathBuf;
 
 /// Iterator over the messages, with the profile of the same captures.
-pub struct MessageStream {
+pub struct MessageIter {
     profile: Profile,
     ranks: RankIndex,
     detection: Detection,
@@ -47,10 +47,10 @@ pub fn messages(
     options: &AnalysisOptions,
     with_transport: bool,
     progress: &(dyn Fn(u64) + Sync),
-) -> Result<MessageStream, PipelineError> {
+) -> Result<MessageIter, PipelineError> {
     let depth = if with_transport { Depth::TransportMessages } else { Depth::Messages };
     let AnalysisResult { profile, detection, spills } = run::run(paths, options, depth, progress)?;
-    let mut stream = MessageStream {
+    let mut stream = MessageIter {
         ranks: RankIndex::of(&profile),
         profile,
         detection,
@@ -66,7 +66,7 @@ pub fn messages(
     Ok(stream)
 }
 
-impl MessageStream {
+impl MessageIter {
     /// The profile of the same captures.
     #[must_use]
     pub const fn profile(&self) -> &Profile {
@@ -123,7 +123,7 @@ impl MessageStream {
     }
 }
 
-impl Iterator for MessageStream {
+impl Iterator for MessageIter {
     type Item = io::Result<MessageRow>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -48,7 +48,7 @@ pub use crate::ranks::rankmap::parse as parse_rankmap;
 pub use adapt::{WINDOW_NOTE, adapt};
 pub use folder::{FolderContents, captures_in};
 pub use merge::{MergeError, clocks_csv, merge, parse_clocks};
-pub use messages::{MessageStream, messages};
+pub use messages::{MessageIter, messages};
 pub use options::{
     AnalysisLimits, AnalysisMeasures, AnalysisOptions, AnalysisWindow, ClockOptions, DEFAULT_BIN_NS, DEFAULT_MAX_CELLS,
     DEFAULT_MAX_CONNECTIONS, DigestChoice, EndpointInfo, TimePoint,
@@ -128,10 +128,10 @@ fn pool(threads: usize) -> Result<rayon::ThreadPool, PipelineError> {
 }
 
 /// Runs the tasks and calls `each` with every batch, on all threads of the pool.
-fn for_each_batch<T: Send>(pieces: Vec<FeedTask>, each: impl Fn(Batch) -> T + Sync) -> Vec<(Vec<T>, FeedReceipt)> {
-    let one = |piece: FeedTask| {
-        let (batches, receipt) = piece.run();
+fn for_each_batch<T: Send>(tasks: Vec<FeedTask>, each: impl Fn(Batch) -> T + Sync) -> Vec<(Vec<T>, FeedReceipt)> {
+    let one = |task: FeedTask| {
+        let (batches, receipt) = task.run();
         (batches.into_par_iter().map(&each).collect(), receipt)
     };
-    pieces.into_par_iter().map(one).collect()
+    tasks.into_par_iter().map(one).collect()
 }

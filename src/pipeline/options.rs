@@ -197,23 +197,23 @@ pub struct EndpointInfo {
 pub struct ClockOptions {
     /// Compare the clocks of several captures and correct them.
     pub align: bool,
-    /// Known clocks by capture path: the correction, and its uncertainty in nanoseconds.
-    pub known: BTreeMap<PathBuf, (Clock, u64)>,
-    /// Clocks that [`merge`](super::merge()) found and will find again, as `known`. Unlike the
-    /// clocks in `known`, `merge` does not compare them. Captures without an entry need no
+    /// Clocks that the user supplies, by capture path: the correction, and its uncertainty in nanoseconds.
+    pub supplied: BTreeMap<PathBuf, (Clock, u64)>,
+    /// Clocks that [`merge`](super::merge()) found and will find again, as `supplied`. Unlike
+    /// the clocks in `supplied`, `merge` does not compare them. Captures without an entry need no
     /// correction.
-    pub found: Option<BTreeMap<PathBuf, (Clock, u64)>>,
+    pub from_merge: Option<BTreeMap<PathBuf, (Clock, u64)>>,
 }
 
 impl ClockOptions {
-    /// The clock of a capture, known or found.
+    /// The clock of a capture, from the user or from a merge.
     pub(super) fn of(&self, path: &Path) -> Option<(Clock, u64)> {
-        self.known.get(path).or_else(|| self.found.as_ref()?.get(path)).copied()
+        self.supplied.get(path).or_else(|| self.from_merge.as_ref()?.get(path)).copied()
     }
 }
 
 impl Default for ClockOptions {
     fn default() -> Self {
-        Self { align: true, known: BTreeMap::new(), found: None }
+        Self { align: true, supplied: BTreeMap::new(), from_merge: None }
     }
 }

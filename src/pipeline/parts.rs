@@ -3,11 +3,11 @@
 //! ```text
 //! magic | version | header (JSON) | for each input: extras, shard, shard ... (postcard)
 //! ```
-//! The header, the extras and each shard are one piece each: length, stored length and XXH3-64,
+//! The header, the extras and each shard are one block each: length, stored length and XXH3-64,
 //! then the bytes, compressed with zstd if that makes them shorter. Numbers have variable length,
 //! because most are small.
 //!
-//! Invariant: no piece is decoded, and no memory is reserved for it, before its XXH3-64 matches.
+//! Invariant: no block is decoded, and no memory is reserved for it, before its XXH3-64 matches.
 //!
 //! **Version**: a change to a stored type, or to the meaning of its values, increments [`VERSION`].
 
@@ -32,8 +32,8 @@ const ZSTD_LEVEL: i32 = 2;
 /// Largest ratio of compression. A larger ratio in a file means damage, and no memory is reserved
 /// for it.
 const MAX_COMPRESSION: usize = 256;
-/// Length of the three numbers before a piece.
-const PIECE_HEAD_BYTES: usize = 24;
+/// Length of the three numbers before a block.
+const BLOCK_HEAD_BYTES: usize = 24;
 /// Inputs that a header may list; no run has more.
 const MAX_INPUTS: usize = 1 << 16;
 
@@ -219,13 +219,13 @@ pub(super) fn write(head: &PartsHeader, rests: &[InputExtras], readout: &Readout
     }
     let failed = |error: &dyn std::fmt::Display| PipelineError::Parts(error.to_string());
     let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
-    bytes.extend(store_piece(serde_json::to_vec(&head).map_err(|error| failed(&error))?));
+    bytes.extend(store_block(serde_json::to_vec(&head).map_err(|error| failed(&error))?));
     for (rest, end) in rests.iter().zip(&readout.inputs) {
-        bytes.extend(store_piece(postcard::to_allocvec(rest).map_err(|error| failed(&error))?));
+        bytes.extend(store_block(postcard::to_allocvec(rest).map_err(|error| failed(&error))?));
         let shards: Vec<Vec<u8>> = end
             .shards
             .par_iter()
-            .map(|shard| Ok(store_piece(postcard::to_allocvec(shard).map_err(|error| failed(&error))?)))
+            .map(|shard| Ok(store_block(postcard::to_allocvec(shard).map_err(|error| failed(&error))?)))
             .collect::<Result<_, PipelineError>>()?;
         shards.iter().for_each(|shard| bytes.extend(shard));
     }
@@ -239,12 +239,12 @@ pub(super) fn read(bytes: &[u8]) -> Result<(PartsHeader, Vec<InputPart>), PartsE
     if u32::from_le_bytes(*version) != VERSION {
         return Err(PartsError("it was written by another version of ibscope"));
     }
-    let head = checked_header(serde_json::from_slice(&take_piece(&mut left)?).map_err(|_| INVALID_VALUES)?)?;
+    let head = checked_header(serde_json::from_slice(&take_block(&mut left)?).map_err(|_| INVALID_VALUES)?)?;
     let mut parts = Vec::new();
     for input in &head.inputs {
-        let rest: InputExtras = decode(&take_piece(&mut left)?)?;
-        let pieces = (0..SHARDS).map(|_| split_piece(&mut left)).collect::<Result<Vec<StoredPiece>, PartsError>>()?;
-        let shards = pieces.into_par_iter().map(|piece| checked_shard(decode(&piece.unpack()?)?, &head.settings));
+        let rest: InputExtras = decode(&take_block(&mut left)?)?;
+        let blocks = (0..SHARDS).map(|_| split_block(&mut left)).collect::<Result<Vec<StoredBlock>, PartsError>>()?;
+        let shards = blocks.into_par_iter().map(|block| checked_shard(decode(&block.unpack()?)?, &head.settings));
         parts.push(InputPart { input: input.clone(), rest, shards: shards.collect::<Result<_, PartsError>>()? });
     }
     if left.is_empty() { Ok((head, parts)) } else { Err(PartsError("it has extra bytes at its end")) }
@@ -280,8 +280,8 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, PartsError> {
     if left.is_empty() { Ok(value) } else { Err(INVALID_VALUES) }
 }
 
-/// A piece in its stored form.
-fn store_piece(bytes: Vec<u8>) -> Vec<u8> {
+/// A block in its stored form.
+fn store_block(bytes: Vec<u8>) -> Vec<u8> {
     let stored = zstd::bulk::compress(&bytes, ZSTD_LEVEL).ok();
     let is_shorter = |stored: &Vec<u8>| stored.len() < bytes.len() && bytes.len() / MAX_COMPRESSION < stored.len();
     let length = bytes.len() as u64;
@@ -290,13 +290,13 @@ fn store_piece(bytes: Vec<u8>) -> Vec<u8> {
     [words.map(u64::to_le_bytes).as_flattened(), &stored].concat()
 }
 
-/// A piece whose XXH3-64 matches.
-struct StoredPiece<'a> {
+/// A block whose XXH3-64 matches.
+struct StoredBlock<'a> {
     length: usize,
     stored: &'a [u8],
 }
 
-impl<'a> StoredPiece<'a> {
+impl<'a> StoredBlock<'a> {
     fn unpack(self) -> Result<Cow<'a, [u8]>, PartsError> {
         if self.length == self.stored.len() {
             return Ok(Cow::Borrowed(self.stored));
@@ -306,9 +306,9 @@ impl<'a> StoredPiece<'a> {
     }
 }
 
-/// Splits the next piece off `left` and checks its XXH3-64.
-fn split_piece<'a>(left: &mut &'a [u8]) -> Result<StoredPiece<'a>, PartsError> {
-    let (head, behind) = left.split_first_chunk::<PIECE_HEAD_BYTES>().ok_or(TRUNCATED)?;
+/// Splits the next block off `left` and checks its XXH3-64.
+fn split_block<'a>(left: &mut &'a [u8]) -> Result<StoredBlock<'a>, PartsError> {
+    let (head, behind) = left.split_first_chunk::<BLOCK_HEAD_BYTES>().ok_or(TRUNCATED)?;
     let (words, _) = head.as_chunks::<8>();
     let word = |index: usize| words.get(index).map_or(0, |&word| u64::from_le_bytes(word));
     let [length, stored_length] = [word(0), word(1)].map(|length| usize::try_from(length).unwrap_or(usize::MAX));
@@ -317,11 +317,11 @@ fn split_piece<'a>(left: &mut &'a [u8]) -> Result<StoredPiece<'a>, PartsError> {
         return Err(PartsError("it is damaged"));
     }
     *left = behind;
-    Ok(StoredPiece { length, stored })
+    Ok(StoredBlock { length, stored })
 }
 
-fn take_piece<'a>(left: &mut &'a [u8]) -> Result<Cow<'a, [u8]>, PartsError> {
-    split_piece(left)?.unpack()
+fn take_block<'a>(left: &mut &'a [u8]) -> Result<Cow<'a, [u8]>, PartsError> {
+    split_block(left)?.unpack()
 }
 
 #[cfg(test)]
@@ -342,34 +342,34 @@ mod tests {
         analyze(&paths, &options, &|_| {}).expect("profile").parts.expect("parts")
     }
 
-    /// The bytes of each piece.
-    fn pieces(bytes: &[u8]) -> Vec<Vec<u8>> {
+    /// The bytes of each block.
+    fn blocks(bytes: &[u8]) -> Vec<Vec<u8>> {
         let mut left = &bytes[MAGIC.len() + 4..];
-        let mut pieces = Vec::new();
+        let mut blocks = Vec::new();
         while !left.is_empty() {
-            pieces.push(take_piece(&mut left).expect("a piece").into_owned());
+            blocks.push(take_block(&mut left).expect("a block").into_owned());
         }
-        pieces
+        blocks
     }
 
-    fn joined(pieces: Vec<Vec<u8>>) -> Vec<u8> {
+    fn joined(blocks: Vec<Vec<u8>>) -> Vec<u8> {
         let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
-        pieces.into_iter().for_each(|own| bytes.extend(store_piece(own)));
+        blocks.into_iter().for_each(|own| bytes.extend(store_block(own)));
         bytes
     }
 
     #[test]
-    fn pieces_are_read_back_unchanged() {
+    fn blocks_are_read_back_unchanged() {
         for bytes in [Vec::new(), vec![7], vec![0; 1 << 20], (0..=255).collect()] {
-            let stored = store_piece(bytes.clone());
+            let stored = store_block(bytes.clone());
             // So many equal bytes are stored uncompressed, within `MAX_COMPRESSION`.
             assert!(stored.len() >= bytes.len() / MAX_COMPRESSION);
             let mut left = stored.as_slice();
-            assert_eq!((take_piece(&mut left).expect("a piece").into_owned(), left.len()), (bytes, 0));
+            assert_eq!((take_block(&mut left).expect("a block").into_owned(), left.len()), (bytes, 0));
         }
         let bytes = parts();
-        assert_eq!(joined(pieces(&bytes)), bytes);
-        assert_eq!(pieces(&bytes).len(), 1 + 2 * (1 + SHARDS));
+        assert_eq!(joined(blocks(&bytes)), bytes);
+        assert_eq!(blocks(&bytes).len(), 1 + 2 * (1 + SHARDS));
     }
 
     #[test]
@@ -394,7 +394,7 @@ mod tests {
     /// Pieces with valid checksums and arbitrary numbers: an error or a profile, and no panic.
     #[test]
     fn arbitrary_numbers_do_not_panic() {
-        let pieces = pieces(&parts());
+        let blocks = blocks(&parts());
         let folder = tempfile::tempdir().expect("folder");
         let place = folder.path().join("hostile.ibp");
         let mut state = 1u64;
@@ -402,14 +402,14 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as usize % below
         };
-        let long: Vec<usize> = (1..pieces.len()).filter(|index| pieces[*index].len() > 100).collect();
+        let long: Vec<usize> = (1..blocks.len()).filter(|index| blocks[*index].len() > 100).collect();
         let mut merged = 0;
         for _ in 0..400 {
-            let mut hostile = pieces.clone();
+            let mut hostile = blocks.clone();
             for _ in 0..=random(3) {
-                let piece = &mut hostile[long[random(long.len())]];
-                let at = random(piece.len());
-                piece[at] = [0, 1, 2, 0x7F, 0x80, 0xFF, piece[at].wrapping_add(1)][random(7)];
+                let block = &mut hostile[long[random(long.len())]];
+                let at = random(block.len());
+                block[at] = [0, 1, 2, 0x7F, 0x80, 0xFF, block[at].wrapping_add(1)][random(7)];
             }
             let bytes = joined(hostile);
             if read(&bytes).is_err() {
@@ -424,7 +424,7 @@ mod tests {
 
     #[test]
     fn a_header_with_too_many_inputs_is_rejected() {
-        let head: PartsHeader = serde_json::from_slice(&pieces(&parts())[0]).expect("a head");
+        let head: PartsHeader = serde_json::from_slice(&blocks(&parts())[0]).expect("a head");
         let with = |inputs: usize| PartsHeader {
             inputs: vec![head.inputs[0].clone(); inputs],
             streams: (0..inputs).map(|input| vec![input]).collect(),
@@ -436,7 +436,7 @@ mod tests {
 
     #[test]
     fn a_header_whose_inputs_are_not_in_one_stream_each_is_rejected() {
-        let head: PartsHeader = serde_json::from_slice(&pieces(&parts())[0]).expect("a head");
+        let head: PartsHeader = serde_json::from_slice(&blocks(&parts())[0]).expect("a head");
         let with = |streams: &[&[usize]]| {
             let streams = streams.iter().map(|stream| stream.to_vec()).collect();
             checked_header(PartsHeader { streams, ..head.clone() }).is_ok()
@@ -448,14 +448,14 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_with_too_large_a_compression_ratio_is_rejected() {
+    fn a_block_with_too_large_a_compression_ratio_is_rejected() {
         let stored = [7; 10];
         // The last length that rounds down to the bound, and the next one.
         let most = (MAX_COMPRESSION * stored.len() + MAX_COMPRESSION - 1) as u64;
-        for (length, is_piece) in [(most, true), (most + 1, false)] {
+        for (length, is_block) in [(most, true), (most + 1, false)] {
             let words = [length, stored.len() as u64, xxh3_64(&stored)];
             let bytes = [words.map(u64::to_le_bytes).as_flattened(), &stored].concat();
-            assert_eq!(split_piece(&mut bytes.as_slice()).is_ok(), is_piece);
+            assert_eq!(split_block(&mut bytes.as_slice()).is_ok(), is_block);
         }
     }
 }

@@ -98,7 +98,7 @@ pub(super) fn run(
             let extras = origins.map(|(((path, clock), sample), note)| InputExtras {
                 note,
                 clock: *clock,
-                known_clock: options.clocks.known.get(path).copied(),
+                known_clock: options.clocks.supplied.get(path).copied(),
                 merge_clock: merge::merge_clock(path, options),
                 is_pipe: !align::is_file(path),
                 // A single input is not read twice; the analysis drew its sample.

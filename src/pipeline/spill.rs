@@ -8,9 +8,9 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes that a spill keeps in memory, and bytes of each piece in the file. There are 32 spills per
+/// Bytes that a spill keeps in memory, and bytes of each block in the file. There are 32 spills per
 /// input.
-const PIECE_BYTES: usize = 546 * STORED_BYTES;
+const BLOCK_BYTES: usize = 546 * STORED_BYTES;
 /// Length of a stored message.
 const STORED_BYTES: usize = 120;
 
@@ -19,23 +19,23 @@ const STORED_BYTES: usize = 120;
 pub(super) struct SpillFile(Arc<Mutex<Option<File>>>);
 
 impl SpillFile {
-    /// Appends a piece and returns its offset.
-    fn put(&self, piece: &[u8]) -> io::Result<u64> {
+    /// Appends a block and returns its offset.
+    fn put(&self, block: &[u8]) -> io::Result<u64> {
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let file = match &mut *file {
             Some(file) => file,
             none => none.insert(tempfile::tempfile()?),
         };
         let at = file.seek(SeekFrom::End(0))?;
-        file.write_all(piece)?;
+        file.write_all(block)?;
         Ok(at)
     }
 
-    fn get(&self, at: u64, piece: &mut [u8]) -> io::Result<()> {
+    fn get(&self, at: u64, block: &mut [u8]) -> io::Result<()> {
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(file) = &mut *file else { return Err(io::ErrorKind::NotFound.into()) };
         file.seek(SeekFrom::Start(at))?;
-        file.read_exact(piece)
+        file.read_exact(block)
     }
 }
 
@@ -43,16 +43,16 @@ impl SpillFile {
 #[derive(Debug)]
 pub(super) struct Spill {
     file: SpillFile,
-    /// Offsets of its pieces in the file, in order.
-    pieces: VecDeque<u64>,
-    /// The messages after the last piece.
+    /// Offsets of its blocks in the file, in order.
+    blocks: VecDeque<u64>,
+    /// The messages after the last block.
     memory: Vec<u8>,
     failed: Option<io::Error>,
 }
 
 impl Spill {
     pub(super) const fn new(file: SpillFile) -> Self {
-        Self { file, pieces: VecDeque::new(), memory: Vec::new(), failed: None }
+        Self { file, blocks: VecDeque::new(), memory: Vec::new(), failed: None }
     }
 
     /// Adds a message. [`Spill::read`] reports an error of the file.
@@ -61,9 +61,9 @@ impl Spill {
             return;
         }
         self.memory.extend_from_slice(&store(message));
-        if self.memory.len() == PIECE_BYTES {
+        if self.memory.len() == BLOCK_BYTES {
             match self.file.put(&self.memory) {
-                Ok(at) => self.pieces.push_back(at),
+                Ok(at) => self.blocks.push_back(at),
                 Err(error) => self.failed = Some(error),
             }
             self.memory.clear();
@@ -75,7 +75,7 @@ impl Spill {
         match self.failed {
             Some(error) => Err(error),
             None => {
-                Ok(SpillReader { file: self.file, pieces: self.pieces, last: self.memory, piece: Vec::new(), at: 0 })
+                Ok(SpillReader { file: self.file, blocks: self.blocks, last: self.memory, block: Vec::new(), at: 0 })
             }
         }
     }
@@ -85,10 +85,10 @@ impl Spill {
 #[derive(Debug)]
 pub(super) struct SpillReader {
     file: SpillFile,
-    pieces: VecDeque<u64>,
-    /// The messages after the last piece.
+    blocks: VecDeque<u64>,
+    /// The messages after the last block.
     last: Vec<u8>,
-    piece: Vec<u8>,
+    block: Vec<u8>,
     at: usize,
 }
 
@@ -96,18 +96,18 @@ impl Iterator for SpillReader {
     type Item = io::Result<RawMessage>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.at == self.piece.len() {
+        if self.at == self.block.len() {
             self.at = 0;
-            if let Some(at) = self.pieces.pop_front() {
-                self.piece.resize(PIECE_BYTES, 0);
-                if let Err(error) = self.file.get(at, &mut self.piece) {
+            if let Some(at) = self.blocks.pop_front() {
+                self.block.resize(BLOCK_BYTES, 0);
+                if let Err(error) = self.file.get(at, &mut self.block) {
                     return Some(Err(error));
                 }
             } else {
-                self.piece = std::mem::take(&mut self.last);
+                self.block = std::mem::take(&mut self.last);
             }
         }
-        let stored = self.piece.get(self.at..)?.first_chunk()?;
+        let stored = self.block.get(self.at..)?.first_chunk()?;
         self.at += STORED_BYTES;
         Some(Ok(restore(*stored)))
     }

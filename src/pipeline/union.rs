@@ -92,7 +92,7 @@ fn divided_pairs<'a>(
     let queues = members.iter().flat_map(|input| &shard(input).cts_queues);
     let of_nccl: BTreeSet<(Endpoint, Endpoint)> =
         queues.map(|queue| port_pair(queue.from, queue.to.endpoint)).collect();
-    let mut pairs: BTreeMap<(Endpoint, Endpoint), HeldPair> = BTreeMap::new();
+    let mut pairs: BTreeMap<(Endpoint, Endpoint), DividedPair> = BTreeMap::new();
     for input in members.iter().filter(|_| !of_nccl.is_empty()) {
         for key in shard(input).connections.iter().map(|end| end.key) {
             if of_nccl.contains(&key.port_pair()) {
@@ -102,14 +102,14 @@ fn divided_pairs<'a>(
             }
         }
     }
-    let is_divided = |held: &HeldPair| held.connections.values().any(|count| *count != held.inputs.len());
+    let is_divided = |held: &DividedPair| held.connections.values().any(|count| *count != held.inputs.len());
     pairs.into_iter().filter(move |(_, held)| is_divided(held)).map(|(pair, _)| pair)
 }
 
 /// The inputs with packets of a pair of ports, and for each connection the number of inputs that
 /// hold its packets.
 #[derive(Default)]
-struct HeldPair {
+struct DividedPair {
     inputs: BTreeSet<usize>,
     connections: BTreeMap<ConnectionKey, usize>,
 }

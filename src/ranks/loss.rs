@@ -12,7 +12,7 @@
 //! ```
 //! If the capture loses records, some of them are later transmissions. Their number follows from
 //! the share of the first transmissions that it lost. Losses come in bursts, so the margins count
-//! loss events instead of packets ([`most_unseen`]).
+//! loss events instead of packets ([`most_without_trace`]).
 //!
 //! Invariant: a number that another cause could explain never counts as certain.
 
@@ -48,7 +48,7 @@ pub(super) struct ConnectionLoss<'a> {
     pub(super) steps: PsnSteps,
 }
 
-/// Evidence of losses in the packets of a connection.
+/// Service of a connection, by how its losses can be detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LossService {
     Reliable,
@@ -144,13 +144,13 @@ impl CaptureLosses {
     /// of the inputs and from the `never` packets that are certainly missing at all points. The
     /// loss of packets like the `exposed` observed ones leaves no trace, nor does that of
     /// `open_ends` bursts at the ends of connections.
-    fn unseen(&self, never: f64, (exposed, open_ends): (f64, f64), is_one_input: bool) -> u64 {
+    fn without_trace(&self, never: f64, (exposed, open_ends): (f64, f64), is_one_input: bool) -> u64 {
         let [worst, second] = self.worst;
         let ratio =
             |input: RecordLosses, burst: f64| (exposed + open_ends * burst) / input.count.observed.max(1) as f64;
         if is_one_input {
             let missing = worst.count.missing() as f64 + 2.0 * never;
-            return most_unseen(missing, ratio(worst, worst.burst), worst.burst, TAIL);
+            return most_without_trace(missing, ratio(worst, worst.burst), worst.burst, TAIL);
         }
         // The losses of two inputs coincide.
         let missing = worst.count.missing() as f64 + never;
@@ -158,7 +158,7 @@ impl CaptureLosses {
         let share = (most / worst.count.expected.max(1) as f64).min(1.0);
         let burst = self.common_burst();
         let tail = if self.is_one_sided() && never == 0.0 { CHANCE } else { TAIL };
-        most_unseen(second.count.missing() as f64 + never, share * ratio(second, burst), burst, tail)
+        most_without_trace(second.count.missing() as f64 + never, share * ratio(second, burst), burst, tail)
     }
 }
 
@@ -179,16 +179,21 @@ impl NeverCaptured {
         let gap = self.steps.gap_packets();
         let burst = gap.max(if self.is_one_input { losses.burst() } else { losses.common_burst() });
         // From the numbered packets of these connections, and from those of the inputs.
-        let unseen = |exposed: u64| {
+        let without_trace = |exposed: u64| {
             let (exposed, ends) = (exposed as f64, open_ends as f64);
-            let own = most_unseen(self.packets as f64, (exposed + ends * burst) / self.data.max(1) as f64, burst, TAIL);
-            own.min(losses.unseen(self.packets as f64, (exposed, ends), self.is_one_input))
+            let own = most_without_trace(
+                self.packets as f64,
+                (exposed + ends * burst) / self.data.max(1) as f64,
+                burst,
+                TAIL,
+            );
+            own.min(losses.without_trace(self.packets as f64, (exposed, ends), self.is_one_input))
         };
         let others = self.datagrams + if retransmits { self.later } else { 0 };
         // ACKs: a share of all, or every one that was asked for.
-        let with_acks = unseen(others + if acks > 0 { self.acks } else { 0 });
+        let with_acks = without_trace(others + if acks > 0 { self.acks } else { 0 });
         let beyond = if self.data < ENOUGH_PACKETS { self.datagrams } else { 0 };
-        packets + beyond.max(with_acks.min(unseen(others) + acks))
+        packets + beyond.max(with_acks.min(without_trace(others) + acks))
     }
 }
 
@@ -210,12 +215,12 @@ pub(super) struct LossSums {
     later_doubtful: u64,
     /// Those of `later` at inputs that have both points.
     later_in_one_input: u64,
-    /// Missing records of ACKs, likewise: a responder may send one again without a loss.
+    /// Missing records of ACKs, likewise: a responder may send a duplicate ACK without a loss.
     acks: u64,
     acks_doubtful: u64,
     /// Connections that miss ACKs: their ACKs, and the missing records.
     acks_by_connection: Vec<(u64, u64)>,
-    /// Missing records of datagrams, and of datagrams that a library numbers and would send again.
+    /// Missing records of datagrams, and of datagrams that a library numbers and would retransmit.
     datagrams: u64,
     numbered_datagrams: u64,
     /// Datagrams without numbers of connections with several points.
@@ -381,7 +386,7 @@ impl LossSums {
         let is_lossless = first_lost == 0 && self.never_packets() == 0;
         if !is_lossless || self.datagrams + self.numbered_datagrams > 0 {
             let ratio = self.later_records as f64 / traced;
-            return self.later.saturating_sub(most_unseen(first_lost as f64, ratio, burst, TAIL));
+            return self.later.saturating_sub(most_without_trace(first_lost as f64, ratio, burst, TAIL));
         }
         // The capture can only have lost a few records, all of them of ACKs and later
         // transmissions, or a burst of the ACKs of one connection.
@@ -393,8 +398,8 @@ impl LossSums {
         let usual = self.acks_by_connection.iter().filter(|(acks, missing)| is_usual(*acks, *missing));
         let usual: u64 = usual.map(|(_, missing)| missing).sum();
         let (later, acks) = (self.later_records as f64, self.ack_records as f64);
-        let of_both = most_unseen(0.0, (later + acks) / traced, burst, CHANCE);
-        let of_later = most_unseen(0.0, later / (traced + acks), burst, CHANCE);
+        let of_both = most_without_trace(0.0, (later + acks) / traced, burst, CHANCE);
+        let of_later = most_without_trace(0.0, later / (traced + acks), burst, CHANCE);
         let of_capture = of_both.min(self.acks + of_later);
         (self.later + self.acks_on_fabric().min(usual)).saturating_sub(of_capture)
     }
@@ -404,12 +409,12 @@ impl LossSums {
         let (data, acks) = (self.first_records.max(1) as f64, self.ack_records as f64);
         if self.retransmits {
             let lost_data = (self.later + self.reported) as f64;
-            return self.acks.min(most_unseen(lost_data, acks / data, self.losses.burst(), TAIL));
+            return self.acks.min(most_without_trace(lost_data, acks / data, self.losses.burst(), TAIL));
         }
         // The fabric lost no data. If one input misses no record, it also lost none of the ACKs that
         // this input should have.
         let hidden = if self.losses.is_one_sided() { acks / 2.0 } else { acks };
-        self.acks.min(most_unseen(0.0, hidden / (data + acks - hidden), 1.0, CHANCE))
+        self.acks.min(most_without_trace(0.0, hidden / (data + acks - hidden), 1.0, CHANCE))
     }
 
     /// Missing datagrams that the fabric may have lost: those without and with numbers.
@@ -420,7 +425,7 @@ impl LossSums {
             if reliable < ENOUGH_PACKETS {
                 return missing;
             }
-            missing.min(most_unseen(lost_data, packets as f64 / reliable as f64, self.losses.burst(), TAIL))
+            missing.min(most_without_trace(lost_data, packets as f64 / reliable as f64, self.losses.burst(), TAIL))
         };
         let without = most(self.datagrams, self.datagram_packets);
         // A library retransmits a lost datagram that it numbers.
@@ -471,7 +476,7 @@ impl LossSums {
 /// A loss event takes `burst` packets and hits any of them. The number of events without a trace
 /// before the next one with a trace therefore has a negative binomial distribution; the quantile
 /// leaves `tail`.
-fn most_unseen(seen: f64, ratio: f64, burst: f64, tail: f64) -> u64 {
+fn most_without_trace(seen: f64, ratio: f64, burst: f64, tail: f64) -> u64 {
     let events = seen / burst + 1.0;
     let step = |event: f64| (events + event - 1.0) / event * ratio / (1.0 + ratio);
     let spread = events * ratio * (1.0 + ratio);
@@ -574,13 +579,13 @@ mod tests {
     #[test]
     fn quantiles_leave_their_tails() {
         // Geometric: q = 1/3, so 1/3^9 = 5.1e-5 is the first power below 1e-4.
-        assert_eq!(most_unseen(0.0, 0.5, 1.0, 1e-4), 8);
+        assert_eq!(most_without_trace(0.0, 0.5, 1.0, 1e-4), 8);
         // The same events, of 50 records each.
-        assert_eq!(most_unseen(0.0, 0.5, 50.0, 1e-4), 400);
+        assert_eq!(most_without_trace(0.0, 0.5, 50.0, 1e-4), 400);
         // 3 + 1 events, q = 1/2: P(> n) is the binomial P(at most 3 of n + 4): 0.00014 for 20, 0.00008
         // for 21.
-        assert_eq!(most_unseen(3.0, 1.0, 1.0, 1e-4), 21);
-        assert_eq!(most_unseen(10.0, 0.0, 1.0, 1e-4), 0);
+        assert_eq!(most_without_trace(3.0, 1.0, 1.0, 1e-4), 21);
+        assert_eq!(most_without_trace(10.0, 0.0, 1.0, 1e-4), 0);
         // Poisson with mean 1: P(> 5) = 0.00059, P(> 6) = 0.00008.
         assert_eq!(most_of(1.0, 1.0), 6);
         assert_eq!(most_of(5.0, 5.0), 30);

@@ -6,7 +6,7 @@
 //! 2. Connection messages of Open MPI's `udcm` and of MVAPICH2: both sides list their queue pairs.
 //! 3. UCX wire-up messages: a reply names the endpoint of the request, and both contain queue pair
 //!    numbers.
-//! 4. Responses that repeat request numbers.
+//! 4. Responses that return request numbers.
 //! 5. Responses with the PSNs of requests.
 //! 6. A single connection in each direction between two ports.
 //!

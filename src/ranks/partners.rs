@@ -11,7 +11,7 @@ pub enum PairEvidence {
     ConnectionMessage,
     /// UCX wire-up request and reply.
     Wireup,
-    /// Responses that repeat the number of a request.
+    /// Responses that return the number of a request.
     Echo,
     /// Responses with the PSNs of requests.
     Responses,

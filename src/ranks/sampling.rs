@@ -85,7 +85,7 @@ impl PsnShare {
         let Continuity { request_packets, response_packets, expected_responses, .. } = *continuity;
         let mut share = Self {
             psns: (request_packets + response_packets) as f64,
-            repeated: (continuity.repeated_requests + continuity.repeated_responses) as f64,
+            repeated: (continuity.requests_again + continuity.responses_again) as f64,
             has_responses: response_packets + expected_responses > 0,
             ..Self::default()
         };

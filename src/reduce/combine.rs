@@ -9,9 +9,9 @@ use super::congestion::CongestionCounter;
 use super::health;
 use super::mirror_copies::{MirrorCopies, PointCount};
 use super::observation_points::{self, ObservationPoint};
-use super::pair_parts::{Absence, HoldingInput, PairParts};
+use super::pair_parts::{Absence, InputSpan, PairParts};
 use super::paths;
-use super::point_sums::{self, AbsentPoints, HeldPackets, PointRecords};
+use super::point_sums::{self, AbsentPoints, PacketDigests, PointRecords};
 use super::record_series::{self, InputRecords};
 use super::{OCCURRENCES, PartialSums, TransmissionRule};
 use crate::model::paths::add_path;
@@ -168,7 +168,7 @@ impl Combiner {
     /// The inputs that observe packets between the two ports, but none of this connection.
     fn absence(&self, key: &ConnectionKey, observed: &[ObservedConnection], parts: &mut PairParts) -> Absence {
         let own = || observed.iter().filter(|(point, _)| !point.is_union);
-        let holders: Vec<HoldingInput> = own().map(|(point, _)| (point.input, point.input_times_ns)).collect();
+        let holders: Vec<InputSpan> = own().map(|(point, _)| (point.input, point.input_times_ns)).collect();
         let times = own().filter_map(|(_, one)| Some(one.as_ref()?.totals.times_ns));
         let times_ns = times.fold((i64::MAX, i64::MIN), |all, own| (all.0.min(own.0), all.1.max(own.1)));
         let inputs = self.totals.mirror_copies.iter().zip(&self.times_ns).enumerate();
@@ -464,12 +464,15 @@ impl InputConnection {
             storage,
         } = end;
         let TransmissionSums { traffic, retransmissions, mirror_copies } = transmissions(&key, &partial, points);
-        let sampled = SampledSums { open_mpi_messages: missing.mpi_incomplete, ..partial.sampled() };
-        let [repeated_requests, repeated_responses] =
+        let sampled = SampledSums {
+            open_mpi_messages: missing.as_ref().map_or(0, |missing| missing.mpi_incomplete),
+            ..partial.sampled()
+        };
+        let [requests_again, responses_again] =
             [PacketRole::Request, PacketRole::Response].map(|role| partial.later_packets(role));
-        let has_unclear_copies = points == PointCount::Unclear && !partial.repeats_evenly();
+        let has_unclear_copies = points == PointCount::Unclear && !partial.is_observed_evenly();
         let paths = paths::of_connection(&key, &partial, points);
-        let records = PointRecords::new(&partial, HeldPackets::new(&continuity, (traffic.packets, twice)));
+        let records = PointRecords::new(&partial, PacketDigests::new(&continuity, (traffic.packets, twice)));
         let health = health::of_connection(&key, &partial, &health.unwrap_or_default(), points).into();
         let cells = partial.bins.into_cells();
         let bin_records = if is_compared { record_series::by_bin(&cells) } else { Vec::new() };
@@ -494,8 +497,8 @@ impl InputConnection {
         }
         let continuity = Continuity {
             request_packets: partial.first[PacketRole::Request as usize].packets,
-            repeated_requests,
-            repeated_responses,
+            requests_again,
+            responses_again,
             response_packets: partial.first[PacketRole::Response as usize].packets,
             is_observed_twice: twice,
             has_overflowed: overflowed,
@@ -515,7 +518,7 @@ impl InputConnection {
             operations,
             mpi,
             storage,
-            missing: (missing != MissingMessages::default()).then(|| Box::new(missing)),
+            missing: missing.filter(|missing| **missing != MissingMessages::default()),
             continuity,
             observations: None,
             rdma: partial.rdma,

@@ -9,12 +9,12 @@
 //! Then the kinds of packets decide: a go-back-N retransmits requests or responses, but not the
 //! ACKs, and a capture loses all kinds alike.
 //!
-//! The kinds of packets also show captures that fit neither number: with three or more points, or a
-//! second point for a part of the time, ACKs repeat at once, as often as requests and responses, and
-//! datagrams repeat. If a device delays the copies, so many ACKs repeat that no timeout explains them.
-//! Such pairs are [`PointCount::Unclear`]: of each packet only the first observation counts. If the ACKs
-//! are missing or few packets repeat, the order of the requests shows whether a go-back-N explains
-//! them (`flow`, `repeats`).
+//! The kinds of packets also show captures with neither one nor two points. With three or more points, or
+//! a second point for a part of the time, ACKs are observed again at once, as often as requests and
+//! responses, and so are datagrams. If a device delays the mirror copies, more ACKs are observed again
+//! than timeouts explain. Such pairs are [`PointCount::Unclear`]: only the first observation of each
+//! packet counts. If the ACKs are missing, or if few packets are observed again, the order of the
+//! requests shows whether a go-back-N explains them (`flow`, `request_order`).
 //!
 //! Invariant: all connections of a directed pair have the same number of observation points.
 
@@ -34,20 +34,20 @@ const UNCLEAR_PERCENT: std::ops::Range<u64> = 33..76;
 /// If at least so many percent of the packets of each kind have an even count, they have two points.
 const EVEN_PERCENT: u64 = 25;
 
-/// Share of the ACKs or datagrams that repeat, in percent, from which their number of points is unclear:
-/// losses of the fabric repeat fewer.
-const UNCLEAR_REPEATED_PERCENT: u64 = 5;
+/// Share of the ACKs or datagrams that are observed again, in percent, from which their number of points
+/// is unclear: after losses on the fabric, fewer are.
+const UNCLEAR_AGAIN_PERCENT: u64 = 5;
 
-/// Share of the ACKs and of the data that repeat later, in percent, from which their number of points is
-/// unclear: a timeout repeats a request and its ACK, but not each fifth.
-const DELAYED_REPEATED_PERCENT: u64 = 20;
+/// Share of the ACKs and of the data that are observed again later, in percent, from which their number of
+/// points is unclear: after a timeout, a request and its ACK are observed again, but not one ACK in five.
+const DELAYED_AGAIN_PERCENT: u64 = 20;
 
 /// If there are at least so many datagrams, and each was observed again, they are copies of a second point:
 /// the transport never retransmits datagrams.
 const FEW_DATAGRAMS: u64 = 4;
 
-/// If no go-back-N explains at least half of the repeated requests, and at least so many, then they are
-/// copies, unless NAKs explain them: an RNR NAK makes the sender retransmit its last request soon, and
+/// If no go-back-N explains at least half of the requests that are observed again, and at least so many of
+/// them, then they are copies, unless NAKs explain them: an RNR NAK makes the sender retransmit its last request soon, and
 /// some adapters retransmit the single request that a NAK names.
 const ENOUGH_SHOWN_COPIES: u64 = 4;
 
@@ -72,13 +72,13 @@ impl PointCount {
 
 /// Packets that were observed: each once, those observed at least twice, and later odd observations.
 #[derive(Clone, Copy, Debug, Default)]
-struct Repeats {
+struct ObservedPackets {
     distinct: u64,
     second: u64,
     odd: u64,
 }
 
-impl Repeats {
+impl ObservedPackets {
     fn add(&mut self, other: Self) {
         self.distinct += other.distinct;
         self.second += other.second;
@@ -86,18 +86,18 @@ impl Repeats {
     }
 
     /// Transmissions beyond the first of each packet, with one or two points.
-    const fn repeated(self, is_observed_twice: bool) -> u64 {
+    const fn again(self, is_observed_twice: bool) -> u64 {
         if is_observed_twice { self.odd } else { self.second }
     }
 
-    /// True if so many of them repeat that no loss explains it.
+    /// True if so many of them are observed again that no loss explains it.
     const fn is_frequent(self, is_observed_twice: bool) -> bool {
-        self.are_repeated(is_observed_twice, UNCLEAR_REPEATED_PERCENT)
+        self.is_share_again(is_observed_twice, UNCLEAR_AGAIN_PERCENT)
     }
 
-    /// True if there are enough packets and at least so many percent of them repeat.
-    const fn are_repeated(self, is_observed_twice: bool, percent: u64) -> bool {
-        self.distinct >= ENOUGH && self.repeated(is_observed_twice) * 100 >= self.distinct * percent
+    /// True if there are enough packets, and at least so many percent of them are observed again.
+    const fn is_share_again(self, is_observed_twice: bool, percent: u64) -> bool {
+        self.distinct >= ENOUGH && self.again(is_observed_twice) * 100 >= self.distinct * percent
     }
 }
 
@@ -107,18 +107,18 @@ struct CopyEvidence {
     distinct: [u64; 3],
     odd: [u64; 3],
     /// Requests and responses of connected services.
-    data: Repeats,
-    /// ACKs; of repeated ones those that repeat at once. After a timeout, the sender retransmits a request
-    /// and the receiver its ACK.
-    acks: Repeats,
-    /// ACKs; of repeated ones those that repeat within [`DELAYED_NS`](super::DELAYED_NS).
-    delayed_acks: Repeats,
+    data: ObservedPackets,
+    /// ACKs; of those that are observed again, the ones at once. After a timeout, the sender retransmits a
+    /// request and the receiver its ACK.
+    acks: ObservedPackets,
+    /// ACKs; of those that are observed again, the ones within [`DELAYED_NS`](super::DELAYED_NS).
+    delayed_acks: ObservedPackets,
     /// Packets of unacknowledged services (datagrams, UC), likewise.
-    datagrams: Repeats,
+    datagrams: ObservedPackets,
     /// Packets that show that a request was observed twice and not retransmitted.
     shown_copies: u64,
     /// Second observations of requests.
-    repeated_requests: u64,
+    requests_again: u64,
     naks: u64,
 }
 
@@ -133,40 +133,42 @@ impl CopyEvidence {
         self.delayed_acks.add(other.delayed_acks);
         self.datagrams.add(other.datagrams);
         self.shown_copies += other.shown_copies;
-        self.repeated_requests += other.repeated_requests;
+        self.requests_again += other.requests_again;
         self.naks += other.naks;
     }
 
-    /// True if neither one nor two points explain how often packets repeat: ACKs repeat about as often
-    /// as the data, or datagrams repeat, which the transport never retransmits, or requests repeat in an
-    /// order that no go-back-N explains. `None` without enough packets.
+    /// True if neither one nor two points explain how often packets are observed: ACKs are observed again
+    /// about as often as the data; or datagrams are, which the transport never retransmits; or requests
+    /// are, in an order that no go-back-N explains. `None` without enough packets.
     fn is_unclear(self, twice: bool) -> Option<bool> {
-        let Self { data, acks, delayed_acks, datagrams, shown_copies, repeated_requests, naks, .. } = self;
-        let is_each_repeated = datagrams.distinct >= FEW_DATAGRAMS && datagrams.repeated(twice) >= datagrams.distinct;
-        if datagrams.is_frequent(twice) || is_each_repeated {
+        let Self { data, acks, delayed_acks, datagrams, shown_copies, requests_again, naks, .. } = self;
+        let are_all_again = datagrams.distinct >= FEW_DATAGRAMS && datagrams.again(twice) >= datagrams.distinct;
+        if datagrams.is_frequent(twice) || are_all_again {
             return Some(true);
         }
         // With two points, every request has a copy.
-        let are_copies = !twice && shown_copies >= ENOUGH_SHOWN_COPIES && shown_copies * 2 >= repeated_requests;
-        // A second point copies ACKs too. If none of many repeats, the sender retransmitted single requests.
-        if are_copies && naks == 0 && (acks.distinct < ENOUGH || acks.repeated(twice) > 0) {
+        let are_copies = !twice && shown_copies >= ENOUGH_SHOWN_COPIES && shown_copies * 2 >= requests_again;
+        // A second point copies ACKs too. If there are many ACKs and none is observed again, the sender
+        // retransmitted single requests.
+        if are_copies && naks == 0 && (acks.distinct < ENOUGH || acks.again(twice) > 0) {
             return Some(true);
         }
         if data.distinct < ENOUGH || acks.distinct < ENOUGH {
             return None;
         }
-        // An ACK that is lost makes one request and one ACK repeat. Lost requests repeat alone.
+        // After the loss of an ACK, one request and one ACK are observed again. After the loss of a request,
+        // only requests are.
         let [of_acks, of_delayed_acks, of_data] =
-            [acks, delayed_acks, data].map(|of| of.repeated(twice) as f64 / of.distinct.max(1) as f64);
+            [acks, delayed_acks, data].map(|of| of.again(twice) as f64 / of.distinct.max(1) as f64);
         let are_frequent = acks.is_frequent(twice) && data.is_frequent(twice);
         let are_copied = (are_frequent || are_copies) && of_acks >= 0.6 * of_data;
-        let are_delayed = [delayed_acks, data].iter().all(|of| of.are_repeated(twice, DELAYED_REPEATED_PERCENT));
+        let are_delayed = [delayed_acks, data].iter().all(|of| of.is_share_again(twice, DELAYED_AGAIN_PERCENT));
         Some(are_copied || are_delayed && of_delayed_acks >= 0.6 * of_data)
     }
 
-    /// True if a packet repeats that could be another copy.
-    const fn repeats(self, twice: bool) -> bool {
-        self.data.repeated(twice) + self.acks.repeated(twice) + self.datagrams.repeated(twice) > 0
+    /// True if a packet is observed again that could be another copy.
+    const fn has_any_again(self, twice: bool) -> bool {
+        self.data.again(twice) + self.acks.again(twice) + self.datagrams.again(twice) > 0
     }
 
     /// True for two observation points; `None` with fewer than `enough` distinct packets.
@@ -219,7 +221,7 @@ impl MirrorCopies {
                 .or_else(|| all.is_observed_twice(1));
             let twice = found.unwrap_or(false);
             // A pair with few packets follows the whole input.
-            let of_all = || both.repeats(twice) && all.is_unclear(twice).unwrap_or(false);
+            let of_all = || both.has_any_again(twice) && all.is_unclear(twice).unwrap_or(false);
             match both.is_unclear(twice).unwrap_or_else(of_all) {
                 true => PointCount::Unclear,
                 false if twice => PointCount::Two,
@@ -282,9 +284,9 @@ fn evidence(key: &ConnectionKey, partial: &PartialSums) -> CopyEvidence {
         evidence.distinct[role as usize] += first;
         evidence.odd[role as usize] += (first + odd).saturating_sub(second + even);
         let [quick, delayed] =
-            partial.soon_packets(role).map(|[second, odd, _]| Repeats { distinct: first, second, odd });
+            partial.soon_packets(role).map(|[second, odd, _]| ObservedPackets { distinct: first, second, odd });
         if role == PacketRole::Request {
-            evidence.repeated_requests += second;
+            evidence.requests_again += second;
         }
         match role {
             _ if is_unacknowledged => evidence.datagrams.add(delayed),
@@ -292,7 +294,7 @@ fn evidence(key: &ConnectionKey, partial: &PartialSums) -> CopyEvidence {
                 evidence.acks.add(quick);
                 evidence.delayed_acks.add(delayed);
             }
-            _ => evidence.data.add(Repeats { distinct: first, second, odd }),
+            _ => evidence.data.add(ObservedPackets { distinct: first, second, odd }),
         }
     }
     evidence
@@ -306,18 +308,21 @@ mod tests {
         CopyEvidence { distinct: [requests.0, 0, acks.0], odd: [requests.1, 0, acks.1], ..CopyEvidence::default() }
     }
 
-    fn repeats(distinct: u64, second: u64, odd: u64) -> Repeats {
-        Repeats { distinct, second, odd }
+    fn observed(distinct: u64, second: u64, odd: u64) -> ObservedPackets {
+        ObservedPackets { distinct, second, odd }
     }
 
     /// Three points, four points, and a second point for a tenth of the time.
     #[test]
     fn more_than_two_points_or_a_second_one_for_a_part_of_the_time_are_unclear() {
         for (twice, second, odd) in [(false, 100, 100), (true, 100, 100), (false, 10, 0)] {
-            let copies =
-                CopyEvidence { data: repeats(100, second, odd), acks: repeats(100, second, odd), ..Default::default() };
+            let copies = CopyEvidence {
+                data: observed(100, second, odd),
+                acks: observed(100, second, odd),
+                ..Default::default()
+            };
             assert_eq!(copies.is_unclear(twice), Some(true), "{second}");
-            let datagrams = CopyEvidence { datagrams: repeats(100, second, odd), ..Default::default() };
+            let datagrams = CopyEvidence { datagrams: observed(100, second, odd), ..Default::default() };
             assert_eq!(datagrams.is_unclear(twice), Some(true), "{second}");
         }
     }
@@ -326,8 +331,8 @@ mod tests {
     #[test]
     fn an_order_of_requests_that_no_go_back_n_explains_is_unclear() {
         let copies =
-            CopyEvidence { data: repeats(200, 6, 0), shown_copies: 6, repeated_requests: 6, ..Default::default() };
-        let with_acks = |second| CopyEvidence { acks: repeats(200, second, 0), ..copies };
+            CopyEvidence { data: observed(200, 6, 0), shown_copies: 6, requests_again: 6, ..Default::default() };
+        let with_acks = |second| CopyEvidence { acks: observed(200, second, 0), ..copies };
         assert_eq!([copies, with_acks(1)].map(|copies| copies.is_unclear(false)), [Some(true); 2]);
         assert_eq!(with_acks(0).is_unclear(false), Some(false));
         // A go-back-N explains most of them.
@@ -345,9 +350,9 @@ mod tests {
     fn delayed_copies_of_data_and_acks_are_unclear() {
         for (second, delayed, is_unclear) in [(100, 100, true), (30, 28, true), (30, 2, false), (10, 10, false)] {
             let copies = CopyEvidence {
-                data: repeats(100, second, 0),
-                acks: repeats(100, 0, 0),
-                delayed_acks: repeats(100, delayed, 0),
+                data: observed(100, second, 0),
+                acks: observed(100, 0, 0),
+                delayed_acks: observed(100, delayed, 0),
                 ..Default::default()
             };
             assert_eq!(copies.is_unclear(false), Some(is_unclear), "{second}, {delayed}");
@@ -359,16 +364,16 @@ mod tests {
     fn retransmissions_are_clear() {
         for (data, acks) in [((1000, 400), (1000, 0)), ((1000, 100), (1000, 50))] {
             let lossy = CopyEvidence {
-                data: repeats(data.0, data.1, 0),
-                acks: repeats(acks.0, acks.1, 0),
+                data: observed(data.0, data.1, 0),
+                acks: observed(acks.0, acks.1, 0),
                 ..Default::default()
             };
             assert_eq!(lossy.is_unclear(false), Some(false), "{data:?}");
         }
         // Two points.
-        let twice = CopyEvidence { data: repeats(100, 100, 5), acks: repeats(100, 98, 0), ..Default::default() };
+        let twice = CopyEvidence { data: observed(100, 100, 5), acks: observed(100, 98, 0), ..Default::default() };
         assert_eq!(twice.is_unclear(true), Some(false));
-        assert_eq!(CopyEvidence { data: repeats(100, 50, 0), ..Default::default() }.is_unclear(false), None);
+        assert_eq!(CopyEvidence { data: observed(100, 50, 0), ..Default::default() }.is_unclear(false), None);
     }
 
     /// A capture of two points loses 30 % of its records at random. Of the packets that it holds, it

@@ -260,7 +260,7 @@ impl PartialSums {
 
     /// True if all packets with a PSN were observed equally often, at least three times, as at that many
     /// observation points without a retransmission.
-    fn repeats_evenly(&self) -> bool {
+    fn is_observed_evenly(&self) -> bool {
         let numbered = [PacketRole::Request, PacketRole::Response, PacketRole::Acknowledge];
         let counts = numbered.map(|role| self.sums(role as usize).map(|sums| sums.packets));
         let all: [u64; OCCURRENCES] = std::array::from_fn(|class| counts.iter().map(|of| of[class]).sum());

@@ -8,7 +8,7 @@
 
 use super::combine;
 use super::mirror_copies::{MirrorCopies, PointCount};
-use super::point_sums::HeldPackets;
+use super::point_sums::PacketDigests;
 use super::{PartialSums, observation_points};
 use crate::model::{ConnectionEnd, ConnectionKey};
 use ibscope_parsers::Endpoint;
@@ -73,12 +73,12 @@ impl InputOverlap {
         &self,
         inputs: impl Iterator<Item = (usize, Vec<(&'a ConnectionEnd, &'a PartialSums)>)>,
     ) -> BTreeSet<(Endpoint, Endpoint)> {
-        let mut held: Vec<(ConnectionKey, HeldPackets)> = Vec::new();
+        let mut held: Vec<(ConnectionKey, PacketDigests)> = Vec::new();
         for (input, connections) in inputs {
             for (end, partial) in connections {
                 let points = self.points(input, &end.key);
                 let packets = combine::transmissions(&end.key, partial, points).traffic.packets;
-                held.push((end.key, HeldPackets::new(&end.continuity, (packets, points.is_two()))));
+                held.push((end.key, PacketDigests::new(&end.continuity, (packets, points.is_two()))));
             }
         }
         held.sort_unstable_by_key(|(key, _)| *key);

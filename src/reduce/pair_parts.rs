@@ -29,7 +29,7 @@ const ENOUGH_PACKETS: u64 = 16;
 
 /// An input that holds a connection, and the times of the first and last record of the input, in
 /// nanoseconds since the epoch.
-pub(super) type HoldingInput = (usize, (i64, i64));
+pub(super) type InputSpan = (usize, (i64, i64));
 
 /// A connection in one input.
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +106,7 @@ impl PairParts {
         &mut self,
         key: &ConnectionKey,
         absent: impl Iterator<Item = AbsentPoints>,
-        (holders, times_ns): (&[HoldingInput], (i64, i64)),
+        (holders, times_ns): (&[InputSpan], (i64, i64)),
     ) -> Absence {
         let mut absence = Absence::default();
         for own in absent.filter(|own| overlap(own.input_times_ns, times_ns)) {

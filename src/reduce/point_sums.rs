@@ -20,14 +20,14 @@ use crate::model::{Continuity, PacketRole, PsnDigest};
 
 /// The packets of a connection in an input, for the comparison with another input.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HeldPackets {
+pub(super) struct PacketDigests {
     /// The PSNs of the packets, and those of all further observations.
     digests: [PsnDigest; 2],
     transmissions: u64,
     is_observed_twice: bool,
 }
 
-impl HeldPackets {
+impl PacketDigests {
     pub(super) const fn new(continuity: &Continuity, (transmissions, is_observed_twice): (u64, bool)) -> Self {
         let digests = [continuity.packets, continuity.later_packets];
         Self { digests, transmissions, is_observed_twice }
@@ -50,13 +50,13 @@ impl HeldPackets {
 pub(super) struct PointRecords {
     /// By packet role and occurrence class.
     by_occurrence: [[u64; OCCURRENCES]; PacketRole::COUNT],
-    packets: HeldPackets,
+    packets: PacketDigests,
     /// Times of the first and of the last packet.
     times_ns: (i64, i64),
 }
 
 impl PointRecords {
-    pub(super) fn new(partial: &PartialSums, packets: HeldPackets) -> Self {
+    pub(super) fn new(partial: &PartialSums, packets: PacketDigests) -> Self {
         let by_occurrence = partial.all_sums().map(|sums| sums.map(|sums| sums.packets));
         Self { by_occurrence, packets, times_ns: partial.times_ns }
     }

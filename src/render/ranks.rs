@@ -182,7 +182,7 @@ pub(super) fn rank_map_table<'a>() -> Table<RankMapRow<'a>> {
         .column("qpn", Number, "the queue pair, if the rank was assigned to that queue pair only", RankMapRow::qpn)
         .name(
             "evidence",
-            "`envelope`: stated in MPI messages; `cm`: stated in the connection messages of the library; `communicator`: inferred, see [Ranks](method.md#ranks); `rankmap`: given with `--rankmap`",
+            "`envelope`: stated in MPI messages; `cm`: stated in connection messages of the library, or in its RDMA CM private data; `communicator`: inferred, see [Ranks](method.md#ranks); `rankmap`: given with `--rankmap`",
             |row| row.rank().map(|row| row.evidence.as_str()),
         )
         .column("agreeing", Count, "messages on `MPI_COMM_WORLD` and connection messages of this process that named this rank", |row| {

@@ -410,7 +410,7 @@ fn unknown_clocks_are_compared_with_given_ones() {
         (path, (Clock { own_ns: first_ns, reference_ns: first_ns - offset_ns, gain: 0.0 }, 100))
     };
     let known = BTreeMap::from([given(run.node(1), 1_000_000_000), given(run.node(3), 1_000_000_000)]);
-    let clocks = ClockOptions { known, ..ClockOptions::default() };
+    let clocks = ClockOptions { supplied: known, ..ClockOptions::default() };
     let profile = analyze(&paths, &AnalysisOptions { clocks, ..AnalysisOptions::default() });
     let row = profile.inputs[1].clock.as_ref().expect("a clock");
     assert_eq!(row.reference, "manifest");

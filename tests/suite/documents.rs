@@ -5,6 +5,7 @@
 mod parse;
 mod scratch;
 
+use crate::tools::ibscope;
 use parse::{DocumentPart, parts};
 use scratch::DocumentFolder;
 use std::collections::BTreeSet;
@@ -112,6 +113,20 @@ fn blocks_that_do_not_run_name_the_test_that_covers_them() {
         }
     }
     assert!(seen > 0);
+}
+
+#[test]
+fn every_command_has_its_help_in_the_document() {
+    let help = ibscope(["--help"]).stdout;
+    let (commands, _) = help.split_once("\nOptions:").expect("options after the commands");
+    let (_, commands) = commands.split_once("Usage: ").expect("usage");
+    let names = commands.lines().filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
+    let names: Vec<&str> = names.filter(|name| *name != "help").collect();
+    assert!(names.len() > 25, "{names:?}");
+    let document = fs::read_to_string(root().join("docs/commands.md")).expect("document");
+    for name in names {
+        assert!(document.contains(&format!("\n$ ibscope {name} --help\n")), "{name}");
+    }
 }
 
 /// Local targets of links in documents exist.

@@ -472,8 +472,10 @@ fn clocks_that_differ_are_found_and_returned() {
     let names: Vec<&str> = clocks.iter().map(|(name, ..)| name.as_str()).collect();
     assert_eq!(names, [&captures[1], &captures[2]].map(|path| path.to_str().expect("path")));
     // The same clocks as when written to a file and read back.
-    let with_clocks =
-        |found| AnalysisOptions { clocks: ClockOptions { found: Some(found), ..ClockOptions::default() }, ..partial() };
+    let with_clocks = |found| AnalysisOptions {
+        clocks: ClockOptions { from_merge: Some(found), ..ClockOptions::default() },
+        ..partial()
+    };
     let found = with_clocks(pipeline::parse_clocks(&pipeline::clocks_csv(&clocks)).expect("clocks"));
     let again = parts(&found, "again");
     // The data for the next merge contain the clocks of the analysis, so they differ.

@@ -78,7 +78,7 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
     let unclear = input.profile.coverage.unclear_copies;
     if unclear > 0 {
         diagnosis.unchecked.push(format!(
-            "losses of {}, because their packets repeat as at more than two observation points, or at a second one for a part of the time",
+            "losses of {}, because their packets are observed as often as with more than two observation points, or with a second one for a part of the time",
             count_of(unclear, "connection")
         ));
     }

@@ -3,8 +3,8 @@
 use crate::analysis::endpoint_label::{EndpointLabels, GroupBy, Label};
 use crate::model::profile::{ConnectionRow, HealthRow, RetransmissionSums};
 use crate::model::{Health, Profile};
-use ibscope_parsers::Endpoint;
 use ibscope_parsers::ib::Opcode;
+use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::HashMap;
 
 /// Severity of one packet: a NAK that ends a connection; a packet with a bad checksum, or that
@@ -75,11 +75,11 @@ pub(crate) fn slowdown(health: &Health) -> Option<f64> {
 }
 
 /// The ACKs of each connection, by the queue pair that they go to.
-struct AcksByReceiver(HashMap<(Endpoint, Endpoint, u8, u32), u64>);
+struct AcksByReceiver(HashMap<(Endpoint, Endpoint, u8, Qpn), u64>);
 
 impl AcksByReceiver {
     fn new(profile: &Profile) -> Self {
-        let place = |row: &ConnectionRow| (row.src, row.dst, row.service, row.dest_qp.value());
+        let place = |row: &ConnectionRow| (row.src, row.dst, row.service, row.dest_qp);
         let rows = profile.health.iter();
         let rows = rows.filter_map(|row| Some((profile.connections.get(row.connection as usize)?, row.health)));
         Self(rows.map(|(row, health)| (place(row), plain_acks(&health, &row.retransmissions))).collect())
@@ -88,7 +88,8 @@ impl AcksByReceiver {
     /// The requests of a connection and their ACKs, if the connection of the ACKs is known.
     fn requests_and_acks(&self, connection: &ConnectionRow, health: &Health) -> Option<(u64, u64)> {
         let requests = acknowledged_requests(health, &connection.retransmissions);
-        let back = (connection.dst, connection.src, connection.service, connection.src_qp?.value());
+        // ACKs go to the sender's queue pair.
+        let back = (connection.dst, connection.src, connection.service, connection.src_qp?);
         let acks = self.0.get(&back).copied().filter(|acks| *acks > 0 && requests > 0)?;
         Some((requests, acks))
     }

@@ -41,7 +41,7 @@ pub(in crate::cli) struct InputArgs {
     /// Do not align the clocks of several captures by their common packets
     #[arg(help_heading = "Input options", long)]
     pub(in crate::cli) no_align: bool,
-    /// Read which files are parts of one rotated capture: csv `file,stream`
+    /// Read the files of each rotated capture from FILE: csv `file,stream`
     /// [default: detected from the packets]
     #[arg(help_heading = "Input options", long, value_name = "FILE")]
     pub(in crate::cli) streams: Option<PathBuf>,
@@ -68,7 +68,7 @@ pub(in crate::cli) struct ScopeArgs {
     /// Show job N only; `ibscope ranks` lists the jobs [default: all]
     #[arg(help_heading = "Rank options", long, value_name = "N", default_value = "all", hide_default_value = true, value_parser = job)]
     pub(in crate::cli) job: JobChoice,
-    /// Treat ranks that no message names, and that ibscope only inferred, as unknown
+    /// Treat inferred ranks, which no message names, as unknown
     #[arg(help_heading = "Rank options", long)]
     pub(in crate::cli) strict: bool,
 }
@@ -122,7 +122,7 @@ impl CountingArgs {
     pub(in crate::cli) fn of(self, profile: &Profile) -> anyhow::Result<(GroupBy, Selection)> {
         let by = GroupBy::from(self.by);
         if by == GroupBy::Leaf && profile.leaves.is_empty() {
-            bail!("the leaf switches of the ports are unknown; --manifest reads them");
+            bail!("the leaf switches of the ports are unknown; analyze the captures with --manifest, which names them");
         }
         Ok((by, selection(by, self.traffic)))
     }

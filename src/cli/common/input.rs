@@ -107,9 +107,9 @@ pub(in crate::cli) fn options_of(
     {
         return Err(UsageError("--from must be before --to").into());
     }
-    let known = ManifestFile::read(reading.manifest.as_deref())?;
+    let manifest = ManifestFile::read(reading.manifest.as_deref())?;
     // Names in --hosts override those of the manifest.
-    let mut endpoints = known.as_ref().map_or(Ok(EndpointInfo::default()), ManifestFile::endpoint_info)?;
+    let mut endpoints = manifest.as_ref().map_or(Ok(EndpointInfo::default()), ManifestFile::endpoint_info)?;
     endpoints.names.append(&mut files::hosts(reading.hosts.as_deref())?);
     Ok(AnalysisOptions {
         threads: reading.threads,
@@ -125,8 +125,9 @@ pub(in crate::cli) fn options_of(
         endpoints,
         clocks: ClockOptions {
             align: !reading.no_align,
-            known: known
-                .map_or(Ok(BTreeMap::new()), |known| known.clocks(inputs, !reading.no_align && is_one_of_several))?,
+            supplied: manifest.map_or(Ok(BTreeMap::new()), |manifest| {
+                manifest.clocks(inputs, !reading.no_align && is_one_of_several)
+            })?,
             ..ClockOptions::default()
         },
         ..AnalysisOptions::default()
@@ -234,7 +235,7 @@ pub(in crate::cli) fn profile_and_messages(
     reading: &InputArgs,
     scope: ScopeArgs,
     needs: AnalysisNeeds,
-) -> anyhow::Result<pipeline::MessageStream> {
+) -> anyhow::Result<pipeline::MessageIter> {
     let mut options = options(inputs, reading)?;
     add_needs(&mut options, needs);
     messages(inputs, &options, scope, false)
@@ -262,7 +263,7 @@ pub(in crate::cli) fn messages_alone(
     reading: &InputArgs,
     scope: ScopeArgs,
     with_transport: bool,
-) -> anyhow::Result<pipeline::MessageStream> {
+) -> anyhow::Result<pipeline::MessageIter> {
     messages(paths, &message_options(paths, reading)?, scope, with_transport)
 }
 
@@ -280,7 +281,7 @@ pub(in crate::cli) fn messages(
     options: &AnalysisOptions,
     scope: ScopeArgs,
     with_transport: bool,
-) -> anyhow::Result<pipeline::MessageStream> {
+) -> anyhow::Result<pipeline::MessageIter> {
     let mut stream =
         with_progress(paths, options, |progress| pipeline::messages(paths, options, with_transport, progress))?;
     if scope.strict {

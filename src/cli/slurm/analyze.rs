@@ -39,8 +39,8 @@ pub(in crate::cli) struct SlurmAnalyzeArgs {
     /// Merge the available partial profiles if some are missing, and note this in the profile
     #[arg(long)]
     allow_missing: bool,
-    /// Divide the connections of each capture among N tasks; each task reads the whole capture, and needs
-    /// less time and memory
+    /// Divide the connections of each capture among N tasks. Each task reads the whole capture, but
+    /// tracks only its share, so it needs less time and memory
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(ConnectionShare::MAX)))]
     shares: u32,
     /// Run at most N tasks at a time

@@ -49,7 +49,7 @@ const MANY_RECEIVES: usize = 1 << 14;
 const MAX_WAITING: usize = 32;
 
 /// Distance that an index may have from the highest one of its queue if its address does not
-/// confirm it. Packets may be lost before the capture and retransmitted.
+/// confirm it. Packets may be lost upstream of the capture and retransmitted.
 const WINDOW: u64 = 64;
 
 type DataDirection = (Endpoint, Endpoint);

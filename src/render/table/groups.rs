@@ -39,7 +39,7 @@ pub(crate) fn pair<R: HasPair>(table: Table<R>) -> Table<R> {
     table
         .label(
             "src",
-            "sender: rank in the `MPI_COMM_WORLD` of the row's job, `unknown`, or endpoint; empty in rows that combine all pairs",
+            "sender: rank in the `MPI_COMM_WORLD` of the row's job, `unknown`, or endpoint; with `--by node` or `--by leaf`, node or leaf switch; empty in rows that combine all pairs",
             |row: &R| row.sender(),
         )
         .label("dst", "receiver, in the form of `src`", |row: &R| row.pair().map(|(_, dst)| dst))

@@ -17,12 +17,12 @@ use crate::model::PacketRecord;
 /// have retransmissions after 245 us.
 const COPY_NS: i64 = 100_000;
 
-/// The requests that were repeated last. Every connection has one, so it is small.
+/// The latest run of requests that were observed again. Every connection has one, so it is small.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RepeatedRun {
-    /// Low bits of the number after the latest request, if that was repeated.
+pub(super) struct RequestOrder {
+    /// Low bits of the number after the latest request, if that was observed again.
     next: u32,
-    is_repeated: bool,
+    is_again: bool,
     /// The run ended before the highest number that was sent.
     is_open: bool,
     /// Low bits of the time of the last new request, in units of 1024 ns.
@@ -30,17 +30,18 @@ pub(super) struct RepeatedRun {
     has_time: bool,
 }
 
-/// A time in units of 1024 ns. It repeats after 73 minutes, which a retransmission hits by chance only.
+/// A time in units of 1024 ns. Wraps around after 73 minutes; a retransmission has the same value only by
+/// chance.
 const fn units(time_ns: i64) -> u32 {
     (time_ns >> 10) as u32
 }
 
-impl RepeatedRun {
+impl RequestOrder {
     /// Takes a request that was observed before: its first number and the one after its last. `high`
     /// is the highest number so far. Returns true if it is a copy of the last new request.
-    pub(super) fn repeat(&mut self, (number, end): (i64, i64), high: i64, time_ns: i64) -> bool {
-        let starts = !self.is_repeated || number as u32 != self.next;
-        (self.next, self.is_repeated) = (end as u32, true);
+    pub(super) fn observed_again(&mut self, (number, end): (i64, i64), high: i64, time_ns: i64) -> bool {
+        let starts = !self.is_again || number as u32 != self.next;
+        (self.next, self.is_again) = (end as u32, true);
         self.is_open = end <= high;
         let has_times = self.has_time && time_ns != PacketRecord::NO_TIME;
         starts && !self.is_open && has_times && units(time_ns).wrapping_sub(self.new_1024ns) <= units(COPY_NS)
@@ -62,11 +63,14 @@ mod tests {
 
     /// Number of copies that requests show, one per microsecond.
     fn shown(numbers: &[i64]) -> usize {
-        let (mut run, mut high) = (RepeatedRun::default(), 0);
+        let (mut run, mut high) = (RequestOrder::default(), 0);
         let mut shows = |(time_us, &number): (usize, &i64)| {
             let time_ns = time_us as i64 * 1000;
-            let found =
-                if number > high { run.new_request(time_ns) } else { run.repeat((number, number + 1), high, time_ns) };
+            let found = if number > high {
+                run.new_request(time_ns)
+            } else {
+                run.observed_again((number, number + 1), high, time_ns)
+            };
             high = high.max(number);
             found
         };
@@ -88,11 +92,11 @@ mod tests {
 
     /// A request that is not acknowledged is retransmitted after a timeout.
     #[test]
-    fn a_late_repetition_is_no_copy() {
-        let mut run = RepeatedRun::default();
+    fn a_late_retransmission_is_no_copy() {
+        let mut run = RequestOrder::default();
         run.new_request(0);
-        assert!(!run.repeat((1, 2), 1, COPY_NS + 1024));
+        assert!(!run.observed_again((1, 2), 1, COPY_NS + 1024));
         run.new_request(0);
-        assert!(run.repeat((2, 3), 2, COPY_NS));
+        assert!(run.observed_again((2, 3), 2, COPY_NS));
     }
 }
