@@ -56,6 +56,7 @@ pub(super) fn run(args: &ChakraArgs) -> anyhow::Result<ExitCode> {
         String::new()
     };
     sums.report(&plan, &more, &args.output.join("trace.*.et"));
+    input::ports_note(&profile, "messages between other ports are missing, and their time counts as computation");
     input::notes(&args.captures.inputs, &args.captures.reading, &profile);
     Ok(input::exit_code(&args.captures.reading, &profile.coverage))
 }

@@ -57,6 +57,7 @@ pub(super) fn run(args: &CollectivesArgs) -> anyhow::Result<ExitCode> {
         Format::Csv => render::collectives::csv(&table, out),
         Format::Json => render::collectives::json(&table, out),
     })?;
+    input::ports_note(&profile, "messages between other ports are missing");
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }
@@ -83,6 +84,7 @@ fn instances(args: &CollectivesArgs) -> anyhow::Result<ExitCode> {
         output::eprint_line("note: --by does not change --view instances: each row is an operation of all its ranks");
     }
     output::notes(&render::collective_instances::notes(&found));
+    input::ports_note(&profile, "messages between other ports are missing");
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }

@@ -60,7 +60,7 @@ pub(super) enum CliCommand {
     Crosscheck(crosscheck::CrosscheckArgs),
     /// Show the phases of a job and their communication patterns
     Phases(phases::PhasesArgs),
-    /// Compare two or more profiles, and mark differences beyond chance
+    /// Compare profiles, and mark differences beyond chance
     Compare(compare::CompareArgs),
     /// Write messages as trace events for Perfetto
     Trace(trace::TraceArgs),

@@ -46,6 +46,7 @@ pub(super) fn run(args: &GoalArgs) -> anyhow::Result<ExitCode> {
         })?;
     }
     sums.report(&plan, "", place);
+    input::ports_note(&profile, "messages between other ports are missing, and their time counts as computation");
     input::notes(&args.captures.inputs, &args.captures.reading, &profile);
     Ok(input::exit_code(&args.captures.reading, &profile.coverage))
 }

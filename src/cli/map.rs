@@ -66,6 +66,7 @@ pub(super) fn run(args: &MapArgs) -> anyhow::Result<ExitCode> {
         Format::Json => rendered::json(&map, out),
     })?;
     notes(&map);
+    input::ports_note(&profile, "each link may carry more bytes");
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }

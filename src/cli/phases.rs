@@ -81,6 +81,7 @@ pub(super) fn run(args: &PhasesArgs) -> anyhow::Result<ExitCode> {
     })?;
     output::notes(&phases::notes(&phases, args.window));
     input::notes_on_times(&profile);
+    input::ports_note(&profile, "messages between other ports are missing");
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }

@@ -472,8 +472,13 @@ impl PairContext {
             return vec![Cause::OutsideCapture];
         }
         let unidentified = explaining.accounts.take(explaining.wire, self.pair, tag, missing);
-        if unidentified.is_empty() && lost.saturating_add(missing.messages) <= self.traffic.lost_packets {
+        // Messages of all tags together: one missing packet or message explains only one of them.
+        let all = lost.saturating_add(missing.messages);
+        if unidentified.is_empty() && all <= self.traffic.lost_packets {
             return vec![Cause::Lost];
+        }
+        if unidentified.is_empty() && all <= self.traffic.incomplete_messages {
+            return vec![Cause::Incomplete];
         }
         unidentified
     }

@@ -41,6 +41,9 @@ pub enum Cause {
     OutsideCapture,
     /// The capture lost packets of the pair: PSNs are missing between captured ones.
     Lost,
+    /// The capture does not show the lengths of the messages, because their headers are truncated or some
+    /// of their packets are missing; or the counts in the receiver's ACKs show that it does not hold them.
+    Incomplete,
     /// Retransmitted packets. They belong to no message, unless so many packets were lost before
     /// that they could not be distinguished from new ones.
     Retransmission,
@@ -61,11 +64,12 @@ pub(super) const NOT_ON_WIRE: &str = "not on the wire (same node)";
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::SameNode,
         Self::Tracer,
         Self::OutsideCapture,
         Self::Lost,
+        Self::Incomplete,
         Self::Retransmission,
         Self::NotCaptured,
         Self::ReceiverNotIdentified,
@@ -87,6 +91,7 @@ impl Cause {
             Self::Tracer => "tracer's own messages",
             Self::OutsideCapture => "before or after the capture",
             Self::Lost => "lost in the capture",
+            Self::Incomplete => "incomplete in the capture",
             Self::Retransmission => "retransmission",
             Self::NotCaptured => "not captured",
             Self::ReceiverNotIdentified => "receiver not identified",

@@ -37,6 +37,9 @@ pub(super) struct WireTotals {
     /// Upper bound of the requests that the capture missed: PSNs missing between captured ones.
     /// Each may have carried the envelope of a message.
     pub(super) lost_packets: u64,
+    /// MPI messages that count in no stream: the capture does not show their lengths, or does not hold
+    /// them.
+    pub(super) incomplete_messages: u64,
     /// Packets older than the PSN window that may be retransmissions.
     pub(super) late_packets: u64,
 }
@@ -70,6 +73,7 @@ impl WireMessages {
             add(&mut traffic.wire_bytes, row.traffic.wire_bytes);
             add(&mut traffic.payload_bytes, row.traffic.payload_bytes);
             add(&mut traffic.retransmitted_wire_bytes, row.retransmissions.wire_bytes);
+            add(&mut traffic.incomplete_messages, row.coverage.missing_messages);
         }
         for row in &profile.health {
             let Some(Some((src, dst))) = pairs.get(row.connection as usize).copied() else { continue };

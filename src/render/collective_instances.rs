@@ -2,7 +2,7 @@
 
 use super::table::{Table, write_document};
 use super::units::{bytes, count_of, wrap};
-use crate::analysis::collective_instances::CollectiveInstance;
+use crate::analysis::collective_instances::{CollectiveInstance, Confidence};
 use crate::analysis::instances::InstanceList;
 use crate::model::column::ColumnUnit::{Bytes, BytesPerSecond, Count, Name, Nanoseconds, Number, Timestamp};
 use ibscope_parsers::mpi::MpiOperation;
@@ -35,7 +35,7 @@ pub(super) fn instances_table() -> Table<CollectiveInstance> {
         .column(
             "confidence",
             Name,
-            "`high`: one schedule matches, with all its messages; `medium`: several algorithms send the same messages, or ranks share a node; `low`: several calls could send them; `unknown`: no schedule matches, so the messages until the next pause count as one operation",
+            "`high`: one schedule matches, with all its messages; `medium`: several algorithms send the same messages, or ranks share a node; `low`: several calls could send them, or some of the communicator's messages may be missing; `unknown`: no schedule matches, so the messages until the next pause count as one operation",
             |row| row.confidence.name(),
         )
         .column("ranks", Count, "ranks of the communicator, as far as they are known; empty if only the leaders of its nodes are known", |row| row.ranks)
@@ -106,13 +106,26 @@ impl TableDetail {
         [Self::Full, Self::ShortOperation, Self::ShortAlgorithm, Self::WithoutBytes, Self::WithoutStart];
 }
 
-/// The first of the algorithms, and a mark if there are more.
+/// Symbol before the algorithm of an operation with low confidence.
+const LOW: &str = "?";
+
+/// The first of the algorithms, a mark if there are more, and a symbol if the confidence is low.
 fn short_algorithm(row: &CollectiveInstance) -> String {
-    match row.algorithms[..] {
+    let name = match row.algorithms[..] {
         [] => "unknown".to_owned(),
         [name] => name.to_owned(),
         [name, ..] => format!("{name}|…"),
+    };
+    if row.confidence == Confidence::Low { format!("{LOW} {name}") } else { name }
+}
+
+/// The meaning of [`LOW`]; empty if no operation has low confidence.
+fn legend(instances: &[CollectiveInstance]) -> String {
+    if instances.iter().all(|row| row.confidence != Confidence::Low) {
+        return String::new();
     }
+    let meaning = "several calls could send these messages, or some messages of the communicator may be missing";
+    format!("\n{}\n", wrap(&format!("{LOW} low confidence: {meaning}"), MAX_WIDTH))
 }
 
 /// A name of at most [`SHORT_NAME`] characters.
@@ -175,13 +188,16 @@ pub fn table(found: &InstanceList, origin_ns: Option<i64>) -> String {
         text = shown_table(origin_ns, has_jobs, detail).text(&found.instances);
         if text.lines().all(|line| line.chars().count() <= MAX_WIDTH) {
             return if detail == TableDetail::Full {
-                format!("{text}\n")
+                format!("{text}\n{}", legend(&found.instances))
             } else {
-                format!("{text}\n\nshortened to {MAX_WIDTH} columns; --format csv has all names and columns in full\n")
+                format!(
+                    "{text}\n{}\nshortened to {MAX_WIDTH} columns; --format csv has all names and columns in full\n",
+                    legend(&found.instances)
+                )
             };
         }
     }
-    format!("{text}\n")
+    format!("{text}\n{}", legend(&found.instances))
 }
 
 /// Notes on messages that belong to no row.
@@ -229,7 +245,6 @@ pub fn json(found: &InstanceList, out: &mut dyn Write) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::collective_instances::Confidence;
 
     fn instance(operation: MpiOperation, algorithms: &[&'static str], communicator: &str) -> CollectiveInstance {
         CollectiveInstance {

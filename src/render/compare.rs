@@ -30,7 +30,7 @@ pub fn table(comparison: &Comparison) -> String {
     text.push_str(&times(comparison));
     text.push_str(&health(comparison));
     text.push_str(
-        "\nCounts are exact. Medians differ beyond chance if their 99 % confidence intervals do not overlap.\n\
+        "\nCounts of the captured packets are exact. Medians differ beyond chance if their 99 % confidence intervals do not overlap.\n\
          Both describe these two captures only; to measure how much runs vary, compare several runs of A and of B.\n",
     );
     text

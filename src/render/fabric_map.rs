@@ -37,7 +37,7 @@ pub(super) fn links_table() -> Table<LinkLoad> {
         .column(
             "upper_wire_bytes",
             Bytes,
-            "upper bound: the same bytes plus those of pairs that may use the link, because several shortest paths exist, or because their routes are unknown",
+            "upper bound: the same bytes plus those of pairs that may use the link, because several shortest paths exist, or because their routes are unknown; empty if the captures may not show all ports",
             |row| row.upper_wire_bytes,
         )
         .shown("on the wire", on_wire)
@@ -58,7 +58,11 @@ fn guid(guid: u64) -> String {
 
 fn on_wire(link: &LinkLoad) -> String {
     let least = bytes(link.traffic.wire_bytes);
-    if link.is_known() { least } else { format!("{least} to {}", bytes(link.upper_wire_bytes)) }
+    match link.upper_wire_bytes {
+        Some(_) if link.is_known() => least,
+        Some(upper) => format!("{least} to {}", bytes(upper)),
+        None => format!("≥ {least}"),
+    }
 }
 
 /// The terminal text.
@@ -117,7 +121,9 @@ fn hottest(map: &FabricMap) -> String {
 
 /// Reason why the hottest link is unknown, if traffic may be on a link between switches.
 fn unknown_hottest(map: &FabricMap) -> Option<&'static str> {
-    if map.has_open_routes() {
+    if map.is_partial {
+        Some("the captures may not show all ports")
+    } else if map.has_open_routes() {
         Some("several shortest paths exist; give --routes")
     } else {
         (map.left_out_bytes() > 0).then_some("the routes of some traffic are unknown")

@@ -47,7 +47,7 @@ pub(super) fn phases_table() -> Table<Phase> {
         .column(
             "messages",
             Count,
-            "MPI messages where a library was detected, else transport messages",
+            "MPI messages if an MPI library was detected in any phase, else transport messages",
             Phase::messages,
         )
         .column("mpi_bytes", Bytes, "MPI length of the messages; empty where no MPI library was detected", |phase| {

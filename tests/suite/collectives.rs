@@ -5,7 +5,7 @@ use crate::runs::{self, RecordedRun};
 use crate::tools::{CsvRow, csv_rows, ibscope, in_parallel, result};
 use ibscope_samples::Random;
 use ibscope_samples::hard::Recording;
-use ibscope_samples::hard::partial::{SamplingScheme, SamplingUnit, subsample};
+use ibscope_samples::hard::partial::{SamplingScheme, SamplingUnit, keep, subsample};
 use ibscope_samples::wrap::in_psample;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -151,6 +151,29 @@ fn a_note_says_that_operations_have_no_endpoints() {
     let ran = ibscope(arguments.into_iter().chain([capture.as_os_str()]));
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(ran.stderr.contains("--by does not change --view instances"), "{}", ran.stderr);
+}
+
+/// One record in 33 is missing: the messages of later calls can stand in for the missing ones.
+#[test]
+fn operations_with_missing_messages_have_low_confidence() {
+    let run = runs::of_second_set("ompi5-coll-allreduce-algos-4x1");
+    let folder = tempfile::tempdir().expect("folder");
+    let lossy = |path: PathBuf| {
+        let place = folder.path().join(path.with_extension("").file_name().expect("name"));
+        let whole = Recording::read(&path).expect("capture");
+        keep(&whole, |index, _| index % 33 != 7).write(&place).expect("written");
+        place
+    };
+    let rows = instances(&run.every_node().into_iter().take(1).map(lossy).collect::<Vec<_>>());
+    assert!(rows.len() > 5, "{rows:?}");
+    assert!(rows.iter().all(|row| ["low", "unknown"].contains(&row["confidence"].as_str())), "{rows:?}");
+    let place = folder.path().join("node1.pcap");
+    let text = result(&["collectives", "--view", "instances"], &[place]);
+    assert!(text.contains("? low confidence: several calls could send these messages"), "{text}");
+    let whole = result(&["collectives", "--view", "instances"], &run.every_node());
+    let is_low = |text: &str| text.contains("? low confidence");
+    let has_low = instances(&run.every_node()).iter().any(|row| row["confidence"] == "low");
+    assert_eq!(is_low(&whole), has_low);
 }
 
 /// Operations of a sampled capture are unknown, whether the user or the records state the rate, or it

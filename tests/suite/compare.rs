@@ -356,3 +356,31 @@ fn pairs_that_one_of_several_runs_does_not_show_are_unknown() {
     let line = format!("{hidden} pairs not captured in B: unknown there");
     assert!(text.contains(&line), "{text}");
 }
+
+/// Two profiles of one capture, one without MPI: the MPI bytes of its pairs and its ranks are unknown, not 0.
+#[test]
+fn unknown_mpi_bytes_are_no_difference() {
+    let folder = tempfile::tempdir().expect("folder");
+    let capture = sample("openib-mixed-4x1");
+    let whole = profile(folder.path(), "a.ibp", &capture);
+    let place = folder.path().join("b.ibp");
+    result(&["analyze", "--no-mpi", "-o", place.to_str().expect("path")], &[&capture]);
+    let total = &rows(&whole, &place, "total")[&(",,,,".to_owned(), "ranks".to_owned())];
+    assert_eq!((total.0, total.1, total.2.as_str()), (Some(4.0), None, "one only"));
+    let pairs = rows(&whole, &place, "pair");
+    assert!(pairs.len() >= 5 * 12, "{pairs:?}");
+    for ((pair, value), (a, b, verdict)) in &pairs {
+        let expected = if value == "mpi_bytes" { (None, "one only") } else { (*a, "equal") };
+        assert_eq!((*b, verdict.as_str()), expected, "{pair} {value}");
+    }
+    let csv = result(&["compare", "--format", "csv"], &[&place, &whole, &whole]);
+    let bytes = csv.lines().filter(|line| line.starts_with("pair,") && line.contains(",mpi_bytes,"));
+    let values: Vec<Vec<&str>> = bytes.map(|line| line.split(',').collect()).collect();
+    assert_eq!(values.len(), 3 * 12);
+    for row in values {
+        let [run, in_run, median, minimum, maximum] = [7, 8, 9, 10, 11].map(|column| row[column]);
+        let expected = if run == "A" { "" } else { median };
+        assert_eq!([in_run, minimum, maximum], [expected, median, median], "{row:?}");
+        assert!(median.parse::<u64>().expect("bytes") > 0, "{row:?}");
+    }
+}

@@ -3,8 +3,10 @@
 use crate::python::run;
 use crate::runs;
 use crate::tools::{CsvRow, csv_rows, ibscope, sample};
+use ibscope_samples::hard::Recording;
+use ibscope_samples::hard::partial::keep;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -131,6 +133,29 @@ fn without_tables_the_uplinks_are_unknown() {
     assert_eq!(in_doubt, 12, "three leaves, two spines, both directions");
     let document: Value = serde_json::from_str(&map(&capture, &["--format", "json"])).expect("JSON");
     assert_eq!(document["hottest_link"], Value::Null);
+}
+
+/// Captures of one port: each link may carry more, so neither the hottest one nor a placement is known.
+#[test]
+fn links_of_a_capture_of_some_ports_have_no_upper_bound() {
+    let folder = tempfile::tempdir().expect("folder");
+    let sink = Recording::read(&sample("openib-mixed-4x1")).expect("capture");
+    // LRH: the destination LID is at byte 2, the source LID at byte 6, both behind the 16 bytes of ERF.
+    let is_of_port = |data: &[u8], lid: u8| [data[16 + 3], data[16 + 7]].contains(&lid);
+    let lid = sink.records[0].data[16 + 3];
+    let mut seen = BTreeSet::new();
+    let one_port = keep(&sink, |_, record| is_of_port(&record.data, lid) && seen.insert(record.data[16..].to_vec()));
+    let place = folder.path().join("port.pcap");
+    one_port.write(&place).expect("written");
+    let csv = csv_rows(&map(&place, &["--format", "csv"]));
+    assert!(csv.iter().any(|row| row["wire_bytes"] != "0"), "{csv:?}");
+    assert!(csv.iter().all(|row| row["upper_wire_bytes"].is_empty()), "{csv:?}");
+    let document: Value = serde_json::from_str(&map(&place, &["--format", "json"])).expect("JSON");
+    assert_eq!(document["hottest_link"], Value::Null);
+    assert_eq!(document["placement"]["unknown_because"], "the captures may not show all ports");
+    let text = map(&place, &[]);
+    assert!(text.contains("hottest   unknown, because the captures may not show all ports"), "{text}");
+    assert!(text.contains("≥ "), "{text}");
 }
 
 #[test]

@@ -209,6 +209,22 @@ fn a_rank_that_sleeps_computes() {
     assert_eq!(computed.iter().max(), computed.get(2), "{computed:?}");
 }
 
+#[test]
+fn a_capture_of_some_ports_has_a_note() {
+    let folder = tempfile::tempdir().expect("folder");
+    let run = runs::named("ompi-rc-notrace-mixed-4x1");
+    let is_noted = |captures: &[PathBuf], name: &str| {
+        let output = folder.path().join(name);
+        let command = ["goal", "-o", output.to_str().expect("path")].map(str::to_owned);
+        let captures = captures.iter().map(|path| path.to_str().expect("path").to_owned());
+        let ran = ibscope(command.into_iter().chain(captures));
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran.stderr.contains("messages between other ports are missing, and their time counts as computation")
+    };
+    assert!(is_noted(&[run.node(1)], "one.goal"));
+    assert!(!is_noted(&run.every_node(), "all.goal"));
+}
+
 /// The time of messages that the sample does not have would look like computation.
 #[test]
 fn a_sampled_capture_is_refused() {

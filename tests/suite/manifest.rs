@@ -211,5 +211,9 @@ fn a_matrix_by_node_and_by_leaf_switch_has_the_sums_of_the_truth() {
     let ports = |by| result(&["matrix", "--by", by, "--format", "csv"], &plain);
     assert_eq!(ports("node"), ports("endpoint"));
     let refused = ibscope(["matrix", "--by", "leaf", plain[0].to_str().expect("path")]);
-    assert!(refused.code == 1 && refused.stderr.contains("--manifest reads them"), "{}", refused.stderr);
+    assert!(
+        refused.code == 1 && refused.stderr.contains("analyze the captures with --manifest, which names them"),
+        "{}",
+        refused.stderr
+    );
 }

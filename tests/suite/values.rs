@@ -4,12 +4,13 @@
 //! `tests/values/recorded.txt` has a line for each table of each run: run, table, number of rows,
 //! and the columns with a checksum of their values. A change that is meant to change numbers
 //! replaces the file (`IBSCOPE_REPLACE_VALUES=1`) and gives the reason in its commit message. So
-//! far four did: mean rates are over the time from the first packet to the last one, and so is the
+//! far five did: mean rates are over the time from the first packet to the last one, and so is the
 //! peak of a capture that is shorter than the window; latencies, in all and over time, have the
 //! interval `storage_command`, and sizes call the messages of NCCL `nccl`; the queue pairs of
 //! `perf-send-lat` are no longer taken for those of a job without ranks; in a run with losses
 //! (`ompi-rc-loss1-ring2`), only its own last response ends a READ, and an ACK measures only the message
-//! with its PSN. The column `reason` of `ranks` holds sentences and is left out.
+//! with its PSN; phases without MPI messages count none, if others have some, instead of transport
+//! messages. The column `reason` of `ranks` holds sentences and is left out.
 
 use crate::runs::{self, RecordedRun};
 use crate::tools::ibscope;

@@ -26,8 +26,11 @@ mod trees;
 
 pub use split::Confidence;
 
+use super::endpoint_label::{GroupBy, Label};
+use super::matrix::{Selection, matrix};
 use super::theoretical_minimum::clocks_ns;
 use crate::model::nodes::Nodes;
+use crate::model::profile::CoverageState;
 use crate::model::{JobRank, MessageRow, Profile, RankActivity};
 use communicators::{CommunicatorMembers, ContextCommunicators};
 use ibscope_parsers::mpi::{MPICH_WORLD_LAST, MpiOperation, TagLayout, mpich_leaders_parent};
@@ -165,6 +168,8 @@ pub struct CollectiveCollector {
     /// Connections that carried a message.
     used: BTreeSet<u32>,
     without_ranks: u64,
+    /// Communicators with messages without ranks.
+    contexts_without_ranks: BTreeSet<ContextId>,
     beyond_bound: u64,
 }
 
@@ -177,7 +182,14 @@ impl Default for CollectiveCollector {
 impl CollectiveCollector {
     /// Keeps at most `max_messages`.
     pub(crate) const fn with_limit(max_messages: usize) -> Self {
-        Self { messages: Vec::new(), max_messages, used: BTreeSet::new(), without_ranks: 0, beyond_bound: 0 }
+        Self {
+            messages: Vec::new(),
+            max_messages,
+            used: BTreeSet::new(),
+            without_ranks: 0,
+            contexts_without_ranks: BTreeSet::new(),
+            beyond_bound: 0,
+        }
     }
 
     /// Adds a message; point-to-point messages are ignored.
@@ -190,6 +202,7 @@ impl CollectiveCollector {
         }
         let (Some(job), Some(src), Some(dst)) = (row.job, row.src_rank, row.dst_rank) else {
             self.without_ranks += 1;
+            self.contexts_without_ranks.insert(context_id(identity.context, identity.world));
             return;
         };
         if self.messages.len() >= self.max_messages {
@@ -217,12 +230,39 @@ impl CollectiveCollector {
         self.messages.sort_by_key(|message| (message.job, message.times_ns, message.src, message.dst, message.tag));
         let nodes = Nodes::of(profile);
         let clock_bound_ns = clock_bound_ns(profile);
+        let missing = PossiblyMissing { contexts: self.contexts_without_ranks, pairs: incomplete_pairs(profile) };
         let mut instances = Vec::new();
         for messages in self.messages.chunk_by(|a, b| a.job == b.job) {
-            instances.extend(of_job(messages, &nodes, profile, clock_bound_ns));
+            instances.extend(of_job(messages, &nodes, profile, (clock_bound_ns, &missing)));
         }
         CollectiveInstances { instances, without_ranks: self.without_ranks, beyond_bound: self.beyond_bound }
     }
+}
+
+/// Context id of a communicator; `None` for `world`.
+type ContextId = Option<u32>;
+
+fn context_id(context: u32, is_world: bool) -> ContextId {
+    (!is_world).then_some(context)
+}
+
+/// Where collective messages may be missing.
+struct PossiblyMissing {
+    /// Communicators with messages whose ranks are unknown.
+    contexts: BTreeSet<ContextId>,
+    /// Pairs of ranks whose capture is not complete.
+    pairs: BTreeSet<(JobRank, JobRank)>,
+}
+
+/// The pairs of ranks whose capture is not complete.
+fn incomplete_pairs(profile: &Profile) -> BTreeSet<(JobRank, JobRank)> {
+    let ranks = matrix(profile, GroupBy::Rank, Selection::All);
+    let incomplete = ranks.rows().filter(|(.., cell)| cell.coverage.state != CoverageState::Complete);
+    let pair = |(src, dst, _): (&Label, &Label, _)| match (src, dst) {
+        (Label::Rank(src, _), Label::Rank(dst, _)) => Some((*src, *dst)),
+        _ => None,
+    };
+    incomplete.filter_map(pair).collect()
 }
 
 /// Bound of the error of differences of times: the clocks of the inputs, and the tick of the
@@ -258,7 +298,12 @@ impl SplitCommunicator {
 }
 
 /// The operations of one job.
-fn of_job(messages: &[WorldMessage], nodes: &Nodes, profile: &Profile, clock_bound_ns: i64) -> Vec<CollectiveInstance> {
+fn of_job(
+    messages: &[WorldMessage],
+    nodes: &Nodes,
+    profile: &Profile,
+    (clock_bound_ns, missing): (i64, &PossiblyMissing),
+) -> Vec<CollectiveInstance> {
     let Some(job) = messages.first().map(|message| message.job) else { return Vec::new() };
     let size = world_size(messages, profile, job);
     let communicators = communicators(messages, size, has_leaders(profile, job));
@@ -268,7 +313,7 @@ fn of_job(messages: &[WorldMessage], nodes: &Nodes, profile: &Profile, clock_bou
     let gaps_ns = communicators.iter().flat_map(|own| gaps_of(&own.members)).collect();
     let times = JobTimes { clock_bound_ns, gap_ns: split::usual_ns(gaps_ns) };
     let split: Vec<SplitCommunicator> =
-        communicators.into_iter().map(|own| split_one(own, messages, nodes, times)).collect();
+        communicators.into_iter().map(|own| split_one(own, messages, nodes, (times, missing))).collect();
     let mut reactions: Vec<i64> = Vec::new();
     for one in &split {
         let of =
@@ -357,7 +402,12 @@ fn communicators(messages: &[WorldMessage], size: u32, has_leaders: bool) -> Vec
     communicators
 }
 
-fn split_one(own: NamedCommunicator, messages: &[WorldMessage], nodes: &Nodes, times: JobTimes) -> SplitCommunicator {
+fn split_one(
+    own: NamedCommunicator,
+    messages: &[WorldMessage],
+    nodes: &Nodes,
+    (times, missing): (JobTimes, &PossiblyMissing),
+) -> SplitCommunicator {
     let NamedCommunicator { name, members: communicator, ranks, is_of_leaders } = own;
     let known = communicator.world_ranks();
     let world_ranks = known.clone().unwrap_or_default();
@@ -383,7 +433,18 @@ fn split_one(own: NamedCommunicator, messages: &[WorldMessage], nodes: &Nodes, t
         (Some(src), Some(dst)) => !nodes.are_shared(src, dst),
         _ => false,
     };
-    let operations = composites::operations(world_ranks.len() as u32, &members, &is_visible, times);
+    let mut operations = composites::operations(world_ranks.len() as u32, &members, &is_visible, times);
+    let own = || communicator.messages.iter().filter_map(|index| messages.get(*index));
+    let ranks_of = |message: &WorldMessage| [message.src, message.dst].map(|rank| JobRank { job, rank });
+    let members_of: BTreeSet<JobRank> = own().flat_map(ranks_of).collect();
+    let is_member = |rank: &JobRank| members_of.contains(rank);
+    // A message that is missing shifts those of later calls into earlier ones.
+    if own().any(|message| missing.contexts.contains(&context_id(message.context, message.is_world)))
+        || missing.pairs.iter().any(|(src, dst)| is_member(src) && is_member(dst))
+    {
+        let sure = operations.iter_mut().filter(|operation| operation.confidence != Confidence::Unknown);
+        sure.for_each(|operation| operation.confidence = Confidence::Low);
+    }
     SplitCommunicator { name, ranks, is_of_leaders, world_ranks, messages: members, operations }
 }
 

@@ -194,16 +194,21 @@ impl PairTraffic {
             let [a, b] = [0, 1].map(|side| get(&self.cells[side]).filter(|_| self.is_captured[side]));
             ValueComparison::count(value, a, b)
         };
-        // A profile without MPI messages of the pair counts as 0 if the other profile has some.
-        let mpi = self.cells.iter().any(|cell| cell.mpi_bytes.is_some());
         vec![
             of("messages", &|cell| Some(cell.messages)),
-            of("mpi_bytes", &|cell| mpi.then(|| cell.mpi_bytes.unwrap_or(0))),
+            of("mpi_bytes", &|cell| mpi_bytes(cell, &self.cells)),
             of("payload_bytes", &|cell| Some(cell.payload_bytes)),
             of("wire_bytes", &|cell| Some(cell.wire_bytes)),
             of("packets", &|cell| Some(cell.packets)),
         ]
     }
+}
+
+/// The MPI bytes of one of the cells of a pair: 0 without packets, if another cell has MPI bytes; `None` if
+/// the library of the packets was not detected.
+fn mpi_bytes(cell: &MatrixCell, cells: &[MatrixCell]) -> Option<u64> {
+    let is_empty = cell.packets == 0 && cells.iter().any(|other| other.mpi_bytes.is_some());
+    cell.mpi_bytes.or_else(|| is_empty.then_some(0))
 }
 
 /// The comparison of two profiles.
@@ -267,10 +272,11 @@ fn total_values(profile: &Profile, pairs_on_one_node: u64) -> Vec<(&'static str,
     let sums = ProfileTotals::of(profile);
     let span = profile.coverage.first_time_ns.zip(profile.coverage.last_time_ns);
     let ranks: BTreeSet<(u32, u32)> = profile.ranks.iter().map(|row| (row.job, row.rank)).collect();
+    let of_ranks = |count: u64| (!ranks.is_empty()).then_some(count);
     vec![
         ("time_ns", span.map(|(first, last)| last.abs_diff(first))),
-        ("ranks", Some(ranks.len() as u64)),
-        ("pairs_on_one_node", Some(pairs_on_one_node)),
+        ("ranks", of_ranks(ranks.len() as u64)),
+        ("pairs_on_one_node", of_ranks(pairs_on_one_node)),
         ("connections", Some(sums.connections)),
         ("packets", Some(sums.traffic.packets)),
         ("wire_bytes", Some(sums.traffic.wire_bytes)),

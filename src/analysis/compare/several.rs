@@ -10,7 +10,9 @@
 //! Invariant: a pair that the captures of a run may not show has no value in it, never 0.
 
 use super::{ComparisonVerdict, ConfidenceInterval, confidence_interval};
-use super::{QUANTILES, cells_by_pair, default_grouping, peak_window_ns, placement, rate_values, total_values};
+use super::{
+    QUANTILES, cells_by_pair, default_grouping, mpi_bytes, peak_window_ns, placement, rate_values, total_values,
+};
 use crate::analysis::AnalysisError;
 use crate::analysis::endpoint_label::{GroupBy, Label};
 use crate::analysis::health;
@@ -143,9 +145,6 @@ impl PairInRuns {
     fn new(pair: (Label, Label), cells: &[MatrixCell], is_partial: &[bool]) -> Self {
         let is_captured: Vec<bool> =
             cells.iter().zip(is_partial).map(|(cell, is_partial)| !is_partial || cell.packets > 0).collect();
-        // A profile without MPI messages of the pair counts as 0 if another profile has some.
-        let mpi = cells.iter().any(|cell| cell.mpi_bytes.is_some());
-        let mpi_bytes = |cell: &MatrixCell| mpi.then(|| cell.mpi_bytes.unwrap_or(0));
         let of = |value, get: &dyn Fn(&MatrixCell) -> Option<u64>, parts: &dyn Fn(&MatrixCell) -> u64| {
             let captured = cells.iter().zip(&is_captured);
             let values = captured.map(|(cell, shown)| get(cell).filter(|_| *shown).map(|count| count as f64));
@@ -155,7 +154,7 @@ impl PairInRuns {
         let count = |value, get: fn(&MatrixCell) -> u64| of(value, &|cell| Some(get(cell)), &get);
         let values = vec![
             count("messages", |cell| cell.messages),
-            of("mpi_bytes", &mpi_bytes, &|cell| cell.messages),
+            of("mpi_bytes", &|cell| mpi_bytes(cell, cells), &|cell| cell.messages),
             of("payload_bytes", &|cell| Some(cell.payload_bytes), &|cell| cell.packets),
             of("wire_bytes", &|cell| Some(cell.wire_bytes), &|cell| cell.packets),
             count("packets", |cell| cell.packets),

@@ -23,6 +23,7 @@ pub use target::{MappingTarget, NoTarget};
 use crate::analysis::Label;
 use crate::analysis::endpoint_label::GroupBy;
 use crate::analysis::matrix::{Selection, matrix};
+use crate::analysis::observed_ports::may_miss_ports;
 use crate::model::Profile;
 use fabric::{LinkKey, key};
 use ibscope_parsers::tools::NodeKind;
@@ -67,8 +68,8 @@ pub struct LinkLoad {
     /// Traffic of the pairs whose route has the link.
     pub traffic: LinkTraffic,
     /// Bytes on the wire of the pairs whose route may have the link, those of `traffic` and those
-    /// without a known route included.
-    pub upper_wire_bytes: u64,
+    /// without a known route included; `None` if the captures may not show all ports.
+    pub upper_wire_bytes: Option<u64>,
 }
 
 impl LinkLoad {
@@ -80,8 +81,8 @@ impl LinkLoad {
 
     /// True if the bytes are known.
     #[must_use]
-    pub const fn is_known(&self) -> bool {
-        self.upper_wire_bytes == self.traffic.wire_bytes
+    pub fn is_known(&self) -> bool {
+        self.upper_wire_bytes == Some(self.traffic.wire_bytes)
     }
 }
 
@@ -96,6 +97,8 @@ pub struct FabricMap {
     pub cables: usize,
     /// True if the routes are those of forwarding tables, and no assumed shortest paths.
     pub has_tables: bool,
+    /// True if the captures may not show all ports, so that each link may carry more.
+    pub is_partial: bool,
     /// Ports of the fabric with traffic.
     pub ports: usize,
     /// Traffic of the pairs with a known number of links.
@@ -114,12 +117,12 @@ pub struct FabricMap {
 
 impl FabricMap {
     /// The link between switches that carries the most bytes. `None` if there is none with traffic,
-    /// or if traffic without a known route leaves open which one it is.
+    /// or if traffic without a known route, or ports that are not captured, leave open which one it is.
     #[must_use]
     pub fn hottest(&self) -> Option<&LinkLoad> {
         let mut links = self.links.iter().filter(|link| link.is_between_switches());
         let first = links.next().filter(|link| link.traffic.wire_bytes > 0)?;
-        links.all(|link| link.upper_wire_bytes <= first.traffic.wire_bytes).then_some(first)
+        links.all(|link| link.upper_wire_bytes.is_some_and(|upper| upper <= first.traffic.wire_bytes)).then_some(first)
     }
 
     /// Bytes on the wire that are on no link, because their route is unknown.
@@ -132,7 +135,7 @@ impl FabricMap {
     #[must_use]
     pub fn has_open_routes(&self) -> bool {
         let known_bytes = |link: &LinkLoad| link.traffic.wire_bytes.saturating_add(self.left_out_bytes());
-        self.links.iter().any(|link| link.upper_wire_bytes > known_bytes(link))
+        self.links.iter().any(|link| link.upper_wire_bytes.is_some_and(|upper| upper > known_bytes(link)))
     }
 }
 
@@ -152,7 +155,9 @@ pub fn fabric_map(
     let mut finder = RouteFinder::new(fabric, tables);
     let sums = MapSums::of(profile, &mut finder);
     let nodes = nodes(profile, fabric, &finder, &sums.flows);
+    let is_partial = may_miss_ports(profile);
     let no_route = sums.left_out.keys().next().map(|reason| NoPlacement::Route(*reason));
+    let no_route = is_partial.then_some(NoPlacement::PortsMissing).or(no_route);
     let placement = match no_route {
         Some(reason) => Err(reason),
         None => improve(&nodes, &sums.flows, &mut finder, MAX_PASSES),
@@ -166,10 +171,11 @@ pub fn fabric_map(
         switches: fabric.switches(),
         cables: fabric.cables(),
         has_tables: tables.is_some(),
+        is_partial,
         ports: nodes.iter().map(|node| node.lids.len()).sum(),
         traffic: sums.traffic,
         hop_bytes: sums.hop_bytes,
-        links: links(fabric, &sums),
+        links: links(fabric, &sums, is_partial),
         left_out: sums.left_out,
         placement,
         mapping,
@@ -271,23 +277,23 @@ fn nodes(
     nodes
 }
 
-fn links(fabric: &FabricGraph, sums: &MapSums) -> Vec<LinkLoad> {
+fn links(fabric: &FabricGraph, sums: &MapSums, is_partial: bool) -> Vec<LinkLoad> {
+    let left_out_bytes = left_out_bytes(&sums.left_out);
     let load = |(from, to): (FabricPort, FabricPort)| {
         let traffic = sums.certain.get(&key(from)).copied().unwrap_or_default();
         let possible = sums.possible.get(&key(from)).copied().unwrap_or_default();
-        LinkLoad {
+        let upper_bytes = traffic.wire_bytes.saturating_add(possible);
+        let load = LinkLoad {
             from,
             from_name: fabric.name(from.guid),
             to,
             to_name: fabric.name(to.guid),
             traffic,
-            upper_wire_bytes: traffic.wire_bytes.saturating_add(possible),
-        }
+            upper_wire_bytes: (!is_partial).then_some(upper_bytes.saturating_add(left_out_bytes)),
+        };
+        (upper_bytes > 0 || load.is_between_switches()).then_some(load)
     };
-    let mut links: Vec<LinkLoad> = fabric.links().map(load).collect();
-    links.retain(|link| link.upper_wire_bytes > 0 || link.is_between_switches());
-    let left_out_bytes = left_out_bytes(&sums.left_out);
-    links.iter_mut().for_each(|link| link.upper_wire_bytes = link.upper_wire_bytes.saturating_add(left_out_bytes));
+    let mut links: Vec<LinkLoad> = fabric.links().filter_map(load).collect();
     links.sort_by_key(|link| (Reverse(link.traffic.wire_bytes), Reverse(link.upper_wire_bytes), key(link.from)));
     links
 }

@@ -48,6 +48,8 @@ pub struct ProcessMove {
 pub enum NoPlacement {
     /// More than [`MAX_PLACED_PORTS`] ports.
     TooManyPorts,
+    /// The captures may not show the traffic of all ports.
+    PortsMissing,
     /// A route between two ports of the nodes is unknown.
     Route(NoRoute),
 }
@@ -58,6 +60,7 @@ impl NoPlacement {
     pub fn because(self) -> String {
         match self {
             Self::TooManyPorts => format!("the traffic has more than {MAX_PLACED_PORTS} ports"),
+            Self::PortsMissing => "the captures may not show all ports".to_owned(),
             Self::Route(reason) => {
                 format!("a route between two of the ports is unknown: {}", reason.because())
             }

@@ -47,7 +47,10 @@ fn profile(pairs: &[(u16, u16, u64)]) -> Profile {
 
 /// Bytes on the wire and their upper bound by the GUIDs of the ends.
 fn loads(map: &FabricMap) -> BTreeMap<(u64, u64), (u64, u64)> {
-    map.links.iter().map(|own| ((own.from.guid, own.to.guid), (own.traffic.wire_bytes, own.upper_wire_bytes))).collect()
+    map.links
+        .iter()
+        .map(|own| ((own.from.guid, own.to.guid), (own.traffic.wire_bytes, own.upper_wire_bytes.expect("all ports"))))
+        .collect()
 }
 
 /// LIDs 1 and 2 are on leaf 0xa, 3 and 4 on 0xb: 1 to 3 and 2 to 4 take 4 links, 1 to 2 takes 2.

@@ -163,7 +163,10 @@ fn add_up(profile: &Profile, pairs: &PairIndex, found: &mut Phases, phase_at: im
             *collectives[index].entry(row.connection).or_default() += row.traffic.collective_messages;
         }
     }
+    // All phases have the same unit.
+    let has_mpi = found.phases.iter().any(|phase| phase.has_mpi);
     for ((phase, cells), collectives) in found.phases.iter_mut().zip(cells).zip(&collectives) {
+        phase.has_mpi = has_mpi;
         let mut by_label = MatrixCells::default();
         for (pair, cell) in cells {
             let (src, dst) = pairs.labels(pair);

@@ -10,6 +10,7 @@ use super::manifest::ManifestFile;
 use super::usage::UsageError;
 use super::{files, output};
 use crate::analysis::coverage::States;
+use crate::analysis::observed_ports::may_miss_ports;
 use crate::model::profile::JobRow;
 use crate::model::{Coverage, Profile, TrustVerdict, count_of, duration, printable};
 use crate::pipeline::{
@@ -320,6 +321,13 @@ pub(in crate::cli) fn notes(inputs: &[PathBuf], reading: &InputArgs, profile: &P
 /// Prints a note if the capture misses packets or messages of some pairs.
 pub(in crate::cli) fn coverage_note(profile: &Profile) {
     output::notes(render::coverage::note(&States::of_endpoints(profile)).as_slice());
+}
+
+/// Prints a note if the captures may not show all ports, with the consequence for the result.
+pub(in crate::cli) fn ports_note(profile: &Profile, consequence: &str) {
+    if may_miss_ports(profile) {
+        output::eprint_line(&format!("note: the captures may not show all ports: {consequence}"));
+    }
 }
 
 /// Like [`notes`], for a result that shows the coverage of each pair.

@@ -395,7 +395,7 @@ function comparedOverview() {
     { label: "Mean rate on the wire", value: rate.texts[3] === "=" ? "equal" : rate.texts[3], below: `${rate.texts[0]} in A, ${rate.texts[1]} in B` },
   ];
   $("compared-tiles").replaceChildren(...tiles.map(tile));
-  $("compared-names").textContent = `A is ${compared.names[0]}, which the rest of this page shows; B is ${compared.names[1]}. Counts are exact. The variation between runs is only known from several runs of each.`;
+  $("compared-names").textContent = `A is ${compared.names[0]}, which the rest of this page shows; B is ${compared.names[1]}. Counts of the captured packets are exact. The variation between runs is only known from several runs of each.`;
   $("compared-placement").hidden = !compared.placement;
   $("compared-placement").textContent = compared.placement ?? "";
   comparedValues();
