@@ -373,6 +373,8 @@ fn unknown_mpi_bytes_are_no_difference() {
         let expected = if value == "mpi_bytes" { (None, "one only") } else { (*a, "equal") };
         assert_eq!((*b, verdict.as_str()), expected, "{pair} {value}");
     }
+    let text = result(&["compare"], &[&whole, &place]);
+    assert!(text.contains("all 12 pairs of endpoints sent equal amounts in both runs"), "{text}");
     let csv = result(&["compare", "--format", "csv"], &[&place, &whole, &whole]);
     let bytes = csv.lines().filter(|line| line.starts_with("pair,") && line.contains(",mpi_bytes,"));
     let values: Vec<Vec<&str>> = bytes.map(|line| line.split(',').collect()).collect();

@@ -181,10 +181,10 @@ impl PairTraffic {
         self.is_captured == [true; 2]
     }
 
-    /// True if both runs show the pair, and a value differs.
+    /// True if both runs show the pair, and a value that both have differs.
     #[must_use]
     pub fn differs(&self) -> bool {
-        self.is_known() && self.values().iter().any(|pairing| pairing.verdict != ComparisonVerdict::Equal)
+        self.is_known() && self.values().iter().any(|pairing| pairing.verdict == ComparisonVerdict::Differs)
     }
 
     /// The values of both cells, compared one by one; `None` for a run that does not show the pair.
