@@ -3,6 +3,9 @@
 use crate::model::{Profile, TrafficKind};
 use std::collections::BTreeSet;
 
+/// What is wrong if [`may_miss_ports`], as a clause of a sentence.
+pub(crate) const PORTS_MAY_BE_MISSING: &str = "the captures may not show all ports";
+
 /// True if the captures probably hold all traffic between the ports in them: a sink of all ports
 /// records each packet twice; alternatively, each port has an input, and all inputs overlap in time.
 /// A capture of some ports shows only a part of the traffic of the others.

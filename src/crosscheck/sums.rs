@@ -238,6 +238,9 @@ impl Balance {
 struct IncompleteNodes {
     /// Node number of each rank.
     nodes: BTreeMap<u32, usize>,
+    /// Nodes of several ranks with messages that are incomplete in the capture: what is missing of these
+    /// hides whether the rest is of messages within the node.
+    truncated: BTreeSet<usize>,
     /// Nodes whose sends and receives miss different numbers of bytes.
     odd: BTreeSet<usize>,
     /// True if uncaptured ports may explain the odd nodes: over all nodes, sends and receives miss
@@ -273,6 +276,9 @@ impl IncompleteNodes {
             }
         }
         incomplete.odd = (0..ranks.len()).filter(|node| !balances[*node].is_even()).collect();
+        let truncated = wire.traffic.iter().filter(|(_, traffic)| traffic.incomplete_messages > 0);
+        let truncated = truncated.flat_map(|((src, dst), _)| [src, dst]).map(|rank| incomplete.nodes[rank]);
+        incomplete.truncated = truncated.filter(|node| ranks[*node].len() > 1).collect();
         let mut seen: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); ranks.len()];
         for ((src, dst), _) in wire.traffic.iter().filter(|(_, traffic)| traffic.packets > 0) {
             let [src, dst] = [src, dst].map(|rank| incomplete.nodes[rank]);
@@ -298,10 +304,13 @@ fn judge(rows: &mut [RankSums], wire: &WireMessages, placement: &Placement, tole
     for row in rows {
         let (least, most) = row.missing_range();
         let node = incomplete.nodes[&row.rank];
-        let lost_packets = wire.lost_packets(|src, dst| match row.direction {
-            RankDirection::Sent => src == row.rank,
-            RankDirection::Received => dst == row.rank,
-        });
+        let (rank, direction) = (row.rank, row.direction);
+        let is_of_row = move |src: u32, dst: u32| match direction {
+            RankDirection::Sent => src == rank,
+            RankDirection::Received => dst == rank,
+        };
+        let lost_packets = wire.of_pairs(is_of_row).map(|traffic| traffic.lost_packets).fold(0, u64::saturating_add);
+        let is_truncated = wire.of_pairs(is_of_row).any(|traffic| traffic.incomplete_messages > 0);
         let missing = row.calls.map(|calls| calls.saturating_sub(row.own_messages()));
         let is_exceeded = most < 0 || row.calls.is_some_and(|calls| row.own_messages() > calls);
         let mut causes = BTreeSet::new();
@@ -315,8 +324,10 @@ fn judge(rows: &mut [RankSums], wire: &WireMessages, placement: &Placement, tole
         let known = match (incomplete.odd.contains(&node), incomplete.ports_explain_odd) {
             _ if is_exceeded => None,
             _ if least <= 0 => Some(None),
+            _ if is_truncated && missing.is_none_or(|missing| missing > 0) => Some(Some(Cause::Incomplete)),
             (false, _) if incomplete.apart.contains(&node) => Some(Some(Cause::NotCaptured)),
             (false, _) => Some(Some(Cause::SameNode)),
+            (true, _) if incomplete.truncated.contains(&node) => Some(Some(Cause::SameNode)),
             (true, true) => Some(Some(Cause::NotCaptured)),
             (true, false) => {
                 missing.is_some_and(|missing| missing > 0 && missing <= lost_packets).then_some(Some(Cause::Lost))

@@ -111,11 +111,9 @@ impl WireMessages {
         self.identified.contains(&rank)
     }
 
-    /// Upper bound of the requests that the capture missed between some pairs of ranks.
-    pub(super) fn lost_packets(&self, is_of: impl Fn(u32, u32) -> bool) -> u64 {
-        let lost =
-            self.traffic.iter().filter(|((src, dst), _)| is_of(*src, *dst)).map(|(_, traffic)| traffic.lost_packets);
-        lost.fold(0, u64::saturating_add)
+    /// The traffic of some pairs of ranks.
+    pub(super) fn of_pairs(&self, is_of: impl Fn(u32, u32) -> bool) -> impl Iterator<Item = &WireTotals> {
+        self.traffic.iter().filter(move |((src, dst), _)| is_of(*src, *dst)).map(|(_, traffic)| traffic)
     }
 
     /// The sum of all traffic and messages.

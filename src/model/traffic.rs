@@ -704,7 +704,7 @@ pub struct ConnectionEnd {
     /// Second observations of its requests, in relation to their ACKs; when the inputs are combined, of
     /// all requests between its ports.
     pub copy_order: CopyOrder,
-    /// Votes of responses for the sender's queue pair: by PSN, and by repeated request numbers. 0 if the
+    /// Votes of responses for the sender's queue pair: by PSN, and by returned request numbers. 0 if the
     /// responses come before the requests of this queue pair, and so belong to another one.
     pub partners: [Vec<(Qpn, u64)>; 2],
     /// Health events, if there were any.
@@ -809,7 +809,7 @@ pub struct ConnectionTotals {
     /// Votes for the sender's queue pair, which the packets do not carry: responses that are
     /// consistent with requests to it. 0 counts against it, see [`ConnectionEnd::partners`].
     pub partners: VecMap<Qpn, u64>,
-    /// The same votes from replies that repeat a request number.
+    /// The same votes from replies that return a request number.
     pub echoes: VecMap<Qpn, u64>,
     /// Times between packets, with the detection that they require.
     pub latencies: VecMap<(Option<RequiredDetection>, TimingKey), Recorder>,

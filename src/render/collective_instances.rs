@@ -7,6 +7,7 @@ use crate::analysis::instances::InstanceList;
 use crate::model::column::ColumnUnit::{Bytes, BytesPerSecond, Count, Name, Nanoseconds, Number, Timestamp};
 use ibscope_parsers::mpi::MpiOperation;
 use serde_json::json;
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 /// The columns of `collectives --view instances` in csv and JSON.
@@ -183,21 +184,19 @@ pub fn table(found: &InstanceList, origin_ns: Option<i64>) -> String {
         return "no message of a collective operation was detected\n".to_owned();
     };
     let has_jobs = found.instances.iter().any(|instance| instance.job != first.job);
-    let mut text = String::new();
+    let (mut text, mut shortened) = (String::new(), false);
     for detail in TableDetail::ALL {
         text = shown_table(origin_ns, has_jobs, detail).text(&found.instances);
         if text.lines().all(|line| line.chars().count() <= MAX_WIDTH) {
-            return if detail == TableDetail::Full {
-                format!("{text}\n{}", legend(&found.instances))
-            } else {
-                format!(
-                    "{text}\n{}\nshortened to {MAX_WIDTH} columns; --format csv has all names and columns in full\n",
-                    legend(&found.instances)
-                )
-            };
+            shortened = detail != TableDetail::Full;
+            break;
         }
     }
-    format!("{text}\n{}", legend(&found.instances))
+    _ = write!(text, "\n{}", legend(&found.instances));
+    if shortened {
+        _ = writeln!(text, "\nshortened to {MAX_WIDTH} columns; --format csv has all names and columns in full");
+    }
+    text
 }
 
 /// Notes on messages that belong to no row.

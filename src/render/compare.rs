@@ -6,6 +6,7 @@ use crate::analysis::compare::{
     Comparison, ComparisonVerdict, LatencyComparison, MovedRank, Placements, ValueComparison,
 };
 use crate::analysis::latency::LatencyKey;
+use crate::analysis::observed_ports::PORTS_MAY_BE_MISSING;
 use crate::analysis::{GroupBy, Label};
 use crate::model::column::ColumnUnit::{Bytes, Count, Name, Nanoseconds, OfValue, Ratio};
 use crate::model::column::{ColumnDescription, ColumnType};
@@ -169,7 +170,7 @@ fn not_captured(comparison: &Comparison) -> String {
     if sides.is_empty() {
         return String::new();
     }
-    format!("{}: unknown whether they differ, because the captures may not show all ports\n", sides.join(", "))
+    format!("{}: unknown whether they differ, because {PORTS_MAY_BE_MISSING}\n", sides.join(", "))
 }
 
 fn times(comparison: &Comparison) -> String {

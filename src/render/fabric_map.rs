@@ -5,6 +5,7 @@ use super::units::{bytes, count_of, group, wrap};
 use crate::analysis::fabric_map::{
     FabricMap, LinkLoad, LinkTraffic, MappingTarget, NoMapping, NoRoute, ProcessMove, ProcessPlacement,
 };
+use crate::analysis::observed_ports::PORTS_MAY_BE_MISSING;
 use crate::model::column::ColumnUnit::{Bytes, Count, Flag, Name, Number};
 use serde_json::{Value, json};
 use std::cmp::Ordering;
@@ -122,7 +123,7 @@ fn hottest(map: &FabricMap) -> String {
 /// Reason why the hottest link is unknown, if traffic may be on a link between switches.
 fn unknown_hottest(map: &FabricMap) -> Option<&'static str> {
     if map.is_partial {
-        Some("the captures may not show all ports")
+        Some(PORTS_MAY_BE_MISSING)
     } else if map.has_open_routes() {
         Some("several shortest paths exist; give --routes")
     } else {

@@ -254,6 +254,17 @@ struct PossiblyMissing {
     pairs: BTreeSet<(JobRank, JobRank)>,
 }
 
+impl PossiblyMissing {
+    /// True if messages may be missing between two of the ranks.
+    fn is_between(&self, ranks: &BTreeSet<JobRank>) -> bool {
+        let of_sender = |src: &JobRank| {
+            let [first, last] = [0, u32::MAX].map(|rank| (*src, JobRank { job: src.job, rank }));
+            self.pairs.range(first..=last).any(|(_, dst)| ranks.contains(dst))
+        };
+        ranks.iter().any(of_sender)
+    }
+}
+
 /// The pairs of ranks whose capture is not complete.
 fn incomplete_pairs(profile: &Profile) -> BTreeSet<(JobRank, JobRank)> {
     let ranks = matrix(profile, GroupBy::Rank, Selection::All);
@@ -436,11 +447,9 @@ fn split_one(
     let mut operations = composites::operations(world_ranks.len() as u32, &members, &is_visible, times);
     let own = || communicator.messages.iter().filter_map(|index| messages.get(*index));
     let ranks_of = |message: &WorldMessage| [message.src, message.dst].map(|rank| JobRank { job, rank });
-    let members_of: BTreeSet<JobRank> = own().flat_map(ranks_of).collect();
-    let is_member = |rank: &JobRank| members_of.contains(rank);
     // A message that is missing shifts those of later calls into earlier ones.
     if own().any(|message| missing.contexts.contains(&context_id(message.context, message.is_world)))
-        || missing.pairs.iter().any(|(src, dst)| is_member(src) && is_member(dst))
+        || missing.is_between(&own().flat_map(ranks_of).collect())
     {
         let sure = operations.iter_mut().filter(|operation| operation.confidence != Confidence::Unknown);
         sure.for_each(|operation| operation.confidence = Confidence::Low);

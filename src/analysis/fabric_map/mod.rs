@@ -156,13 +156,13 @@ pub fn fabric_map(
     let sums = MapSums::of(profile, &mut finder);
     let nodes = nodes(profile, fabric, &finder, &sums.flows);
     let is_partial = may_miss_ports(profile);
-    let no_route = sums.left_out.keys().next().map(|reason| NoPlacement::Route(*reason));
-    let no_route = is_partial.then_some(NoPlacement::PortsMissing).or(no_route);
-    let placement = match no_route {
+    let no_route = || sums.left_out.keys().next().map(|reason| NoPlacement::Route(*reason));
+    let unknown = is_partial.then_some(NoPlacement::PortsMissing).or_else(no_route);
+    let placement = match unknown {
         Some(reason) => Err(reason),
         None => improve(&nodes, &sums.flows, &mut finder, MAX_PASSES),
     };
-    let mapping = mapping.map(|mapping| match no_route {
+    let mapping = mapping.map(|mapping| match unknown {
         Some(reason) => Err(NoMapping::Placement(reason)),
         None => mapped(profile, mapping, &nodes, &sums.flows, &mut finder),
     });

@@ -6,6 +6,7 @@
 //! helps. The result is a local minimum: a better placement may exist.
 
 use super::routes::{NoRoute, RouteFinder};
+use crate::analysis::observed_ports::PORTS_MAY_BE_MISSING;
 use std::collections::BTreeMap;
 
 /// Ports of the nodes that can be placed: all routes between them are computed.
@@ -60,7 +61,7 @@ impl NoPlacement {
     pub fn because(self) -> String {
         match self {
             Self::TooManyPorts => format!("the traffic has more than {MAX_PLACED_PORTS} ports"),
-            Self::PortsMissing => "the captures may not show all ports".to_owned(),
+            Self::PortsMissing => PORTS_MAY_BE_MISSING.to_owned(),
             Self::Route(reason) => {
                 format!("a route between two of the ports is unknown: {}", reason.because())
             }

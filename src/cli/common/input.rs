@@ -10,7 +10,7 @@ use super::manifest::ManifestFile;
 use super::usage::UsageError;
 use super::{files, output};
 use crate::analysis::coverage::States;
-use crate::analysis::observed_ports::may_miss_ports;
+use crate::analysis::observed_ports::{PORTS_MAY_BE_MISSING, may_miss_ports};
 use crate::model::profile::JobRow;
 use crate::model::{Coverage, Profile, TrustVerdict, count_of, duration, printable};
 use crate::pipeline::{
@@ -326,7 +326,7 @@ pub(in crate::cli) fn coverage_note(profile: &Profile) {
 /// Prints a note if the captures may not show all ports, with the consequence for the result.
 pub(in crate::cli) fn ports_note(profile: &Profile, consequence: &str) {
     if may_miss_ports(profile) {
-        output::eprint_line(&format!("note: the captures may not show all ports: {consequence}"));
+        output::eprint_line(&format!("note: {PORTS_MAY_BE_MISSING}: {consequence}"));
     }
 }
 

@@ -4,6 +4,7 @@
 
 use super::{MOST, end, format_rate, format_value, more, name, of_both};
 use crate::analysis::compare::{PairInRuns, RunsComparison, TimesInRuns, ValueInRuns};
+use crate::analysis::observed_ports::PORTS_MAY_BE_MISSING;
 use crate::analysis::{GroupBy, Label};
 use crate::model::column::ColumnUnit::{Bytes, Name, OfValue, Ratio};
 use crate::render::columns::columns;
@@ -156,7 +157,7 @@ fn not_captured(comparison: &RunsComparison) -> String {
     if runs.is_empty() {
         return String::new();
     }
-    format!("{}: unknown there, because the captures may not show all ports\n", runs.join(", "))
+    format!("{}: unknown there, because {PORTS_MAY_BE_MISSING}\n", runs.join(", "))
 }
 
 fn times(comparison: &RunsComparison) -> String {

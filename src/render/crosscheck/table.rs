@@ -69,23 +69,27 @@ pub(crate) fn lines(crosscheck: &Crosscheck) -> Vec<(&'static str, String)> {
     if crosscheck.jobs > 1 {
         lines.insert(1, ("job", format!("{} of {} in the capture", crosscheck.job, crosscheck.jobs)));
     }
+    let has = |is_it: fn(Cause) -> bool| all_causes(crosscheck).any(is_it);
+    let is_incomplete = has(|cause| cause == Cause::Incomplete);
     let RankTraffic { mpi_bytes, wire_bytes, retransmitted_wire_bytes, .. } = crosscheck.traffic;
     if mpi_bytes > 0 && wire_bytes > 0 {
-        let share = (wire_bytes as f64 - mpi_bytes as f64) * 100.0 / mpi_bytes as f64;
         let again = match retransmitted_wire_bytes {
             0 => String::new(),
             again => format!(", {} of them retransmitted", bytes(again)),
         };
         let (wire, mpi) = (bytes(wire_bytes), bytes(mpi_bytes));
-        lines.push((
-            "on the wire",
-            format!("{wire} for {mpi} of MPI: {share:+.1} % (headers, acknowledgements{again})"),
-        ));
+        let share = (wire_bytes as f64 - mpi_bytes as f64) * 100.0 / mpi_bytes as f64;
+        let line = if is_incomplete {
+            format!("{wire} for at least {mpi} of MPI: the capture is incomplete{again}")
+        } else {
+            format!("{wire} for {mpi} of MPI: {share:+.1} % (headers, acknowledgements{again})")
+        };
+        lines.push(("on the wire", line));
     }
-    let has = |is_it: fn(Cause) -> bool| all_causes(crosscheck).any(is_it);
     let parts = [
         has(|cause| cause == Cause::NotCaptured).then_some("ports were captured"),
         has(Cause::is_not_identified).then_some("ranks are identified"),
+        is_incomplete.then_some("messages are complete in the capture"),
     ];
     let parts: Vec<&str> = parts.into_iter().flatten().collect();
     let result = match (agrees(crosscheck), parts.is_empty()) {

@@ -3,6 +3,7 @@
 use super::Style;
 use crate::analysis::Label;
 use crate::analysis::matrix::{Matrix, TrafficUnit};
+use crate::analysis::observed_ports::PORTS_MAY_BE_MISSING;
 use crate::render::scale::{ColorScale, is_light, terminal, viridis};
 use crate::render::units::Scale;
 use std::fmt::Write as _;
@@ -150,7 +151,8 @@ fn legend(
     } else {
         text.extend(SHADES);
     }
-    let blank = if is_partial { "no packet captured, and the captures may not show all ports" } else { "no traffic" };
+    let partial = format!("no packet captured, and {PORTS_MAY_BE_MISSING}");
+    let blank = if is_partial { &partial } else { "no traffic" };
     let _ = writeln!(text, " to {}; blank: {blank}", scale.with_unit(colors.max));
     if has_one_node {
         let cell = if style.color { format!("\x1b[48;5;{GRAY}m \x1b[0m gray") } else { ONE_NODE.to_string() };

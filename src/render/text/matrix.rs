@@ -4,6 +4,7 @@ use super::Style;
 use super::heat::{heat, paint};
 use crate::analysis::coverage::States;
 use crate::analysis::matrix::{CellValue, Matrix, MatrixCell, Selection, TrafficUnit};
+use crate::analysis::observed_ports::PORTS_MAY_BE_MISSING;
 use crate::analysis::{GroupBy, Label};
 use crate::model::profile::{CoverageState, JobRow};
 use crate::render::coverage::{missing, sentences, symbol};
@@ -189,7 +190,7 @@ fn symbols<'a>(matrices: impl Iterator<Item = &'a Matrix>, unit: TrafficUnit) ->
     let parts = [
         nothing.then(|| "· no traffic".to_owned()),
         none.then(|| "0 traffic of other kinds only".to_owned()),
-        not_captured.then(|| format!("{NOT_CAPTURED} no packet captured, and the captures may not show all ports")),
+        not_captured.then(|| format!("{NOT_CAPTURED} no packet captured, and {PORTS_MAY_BE_MISSING}")),
         little.map(|name| format!("{TOO_LITTLE} less than 0.1 {name}")),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();

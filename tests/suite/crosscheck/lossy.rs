@@ -6,7 +6,9 @@ use crate::health::{steps, without};
 use crate::recorded::{every_way, node};
 use crate::runs::{self, decompressed, is_roce};
 use crate::tools::{HEADER_BYTES, in_parallel, random, walk};
-use ibscope::crosscheck::{Cause, Crosscheck, CrosscheckVerdict, MessageSums, PairComparison};
+use ibscope::crosscheck::{
+    Cause, Crosscheck, CrosscheckOptions, CrosscheckVerdict, MessageSums, PairComparison, RankSums, crosscheck_sums,
+};
 use ibscope::model::{MessageRow, Verb};
 use ibscope::pipeline::{self, AnalysisOptions, analyze};
 use ibscope_parsers::mpi::Identity;
@@ -247,12 +249,23 @@ fn truncated_messages_are_incomplete_and_explained() {
     let captures: Vec<PathBuf> = run.every_node().iter().map(truncated).collect();
     let result = with_captures(&trace, &captures);
     let incomplete = result.pairs.iter().filter(|pair| pair.causes.contains(&Cause::Incomplete));
-    assert_eq!(incomplete.clone().count(), 6, "{:?}", result.pairs);
+    let incomplete: Vec<&PairComparison> = incomplete.collect();
+    assert_eq!(incomplete.len(), 6, "{:?}", result.pairs);
     for pair in &result.pairs {
         assert_ne!(pair.verdict, CrosscheckVerdict::Unexplained, "{pair:?}");
     }
     // The trace has eight rendezvous messages between the nodes.
-    assert_eq!(incomplete.map(missing_on_wire).sum::<u64>(), 8);
+    assert_eq!(incomplete.iter().map(|pair| missing_on_wire(pair)).sum::<u64>(), 8);
+    // The profile of the same run.
+    let sums = super::profiles::sums(&run.folder.join("trace/profile.cubex"));
+    let profile = analyze(&captures, &AnalysisOptions::default(), &|_| {}).expect("profile");
+    let result = crosscheck_sums(&sums, &profile, None, &CrosscheckOptions::default()).expect("compared");
+    let is_incomplete = |row: &&RankSums| row.causes.contains(&Cause::Incomplete);
+    let ends = |of: fn(&PairComparison) -> u32| incomplete.iter().map(|pair| of(pair)).collect::<BTreeSet<u32>>().len();
+    assert_eq!(result.ranks.iter().filter(is_incomplete).count(), ends(|pair| pair.src) + ends(|pair| pair.dst));
+    for row in &result.ranks {
+        assert_ne!(row.verdict, CrosscheckVerdict::Unexplained, "{row:?}");
+    }
 }
 
 /// The files from a time on, or up to it.
