@@ -20,21 +20,19 @@ const TAG_BYTES: usize = 4;
 
 /// Virtual lane, lengths and LIDs; reserved bits are cleared.
 const LRH: [u8; Lrh::LEN] = [0xFF, 0xF3, 0xFF, 0xFF, 0x07, 0xFF, 0xFF, 0xFF];
-/// GRH and IPv6: keeps the ECN bits of the traffic class; clears the flow label and the hop limit.
+/// GRH and IPv6: keeps the traffic class (DSCP and ECN); clears the flow label and the hop limit.
 const GRH: [u8; Grh::LEN] = {
     let mut mask = [0xFF; Grh::LEN];
-    (mask[0], mask[1], mask[2], mask[3], mask[7]) = (0xF0, 0x30, 0, 0, 0);
+    (mask[1], mask[2], mask[3], mask[7]) = (0xF0, 0, 0, 0);
     mask
 };
-/// Keeps the ECN bits of the type of service and the "don't fragment" flag; clears identification
+/// Keeps the type of service (DSCP and ECN) and the "don't fragment" flag; clears identification
 /// and time to live.
 const IPV4: [u8; IPV4_BYTES] = {
     let mut mask = [0xFF; IPV4_BYTES];
-    (mask[1], mask[4], mask[5], mask[6], mask[7], mask[8]) = (0x03, 0, 0, 0x40, 0, 0);
+    (mask[4], mask[5], mask[6], mask[7], mask[8]) = (0, 0, 0x40, 0, 0);
     mask
 };
-/// Clears the source port, which is a hash chosen by the sender's adapter.
-const UDP: [u8; UDP_BYTES] = [0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF];
 const BTH: [u8; Bth::LEN] = [0xFF, 0xFF, 0xFF, 0xFF, 0xC0, 0xFF, 0xFF, 0xFF, 0x80, 0xFF, 0xFF, 0xFF];
 const PARTITION_AT: usize = 2;
 
@@ -91,8 +89,8 @@ pub(super) fn tags(data: &mut [u8], kind_at: usize, mut at: usize, network: usiz
     }
 }
 
-/// Masks the headers from the network header to the BTH.
-pub(super) fn network(data: &mut [u8], location: &Location) {
+/// Masks the headers from the network header to the BTH, and replaces the UDP source port.
+pub(super) fn network(data: &mut [u8], location: &Location, names: &mut Pseudonyms) {
     let at = location.network;
     match location.encapsulation {
         Encapsulation::Native => {
@@ -106,13 +104,19 @@ pub(super) fn network(data: &mut [u8], location: &Location) {
         Encapsulation::RoceV2Ipv4 => {
             keep(data, at, &IPV4);
             put(data, at + 8, HOPS);
-            keep(data, at + IPV4_BYTES, &UDP);
+            source_port(data, at + IPV4_BYTES, names);
         }
         Encapsulation::RoceV2Ipv6 => {
             global(data, at);
-            keep(data, at + IPV6_BYTES, &UDP);
+            source_port(data, at + IPV6_BYTES, names);
         }
     }
+}
+
+/// Replaces the UDP source port. Adapters compute it from addresses and queue pairs, and switches
+/// choose the path of a packet by it, so analyses count the ports of each pair.
+fn source_port(data: &mut [u8], at: usize, names: &mut Pseudonyms) {
+    replace_bytes(data, at, |old| names.source_port(u16::from_be_bytes(old)).to_be_bytes());
 }
 
 fn global(data: &mut [u8], at: usize) {

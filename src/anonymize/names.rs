@@ -63,6 +63,7 @@ enum PseudonymKind {
     Partition,
     Transaction,
     Worker,
+    SourcePort,
 }
 
 /// Assigns pseudonyms to addresses.
@@ -179,6 +180,15 @@ impl Pseudonyms {
         member
             | self.pseudonym(PseudonymKind::Partition, 16, u64::from(p_key & 0x7FFF), |new| (1..0x7FFF).contains(&new))
                 as u16
+    }
+
+    /// A UDP source port; 0 is kept. Dynamic ports stay dynamic ports (RFC 6335, section 6), as
+    /// `RoCEv2` adapters choose them.
+    pub(super) fn source_port(&mut self, port: u16) -> u16 {
+        const FIRST_DYNAMIC: u64 = 0xC000;
+        let value = u64::from(port);
+        let is_alike = |new: u64| new != 0 && (new >= FIRST_DYNAMIC) == (value >= FIRST_DYNAMIC);
+        self.pseudonym(PseudonymKind::SourcePort, 16, value, is_alike) as u16
     }
 
     /// The transaction id of a management datagram; 0 is kept. Request and response keep the same
@@ -316,6 +326,22 @@ mod tests {
         let labels = places((0..2000).map(|label| names.mpls_label(label)).collect());
         assert!(labels.len() < 20 && labels[..16].iter().copied().eq(0..16), "{labels:?}");
         assert_eq!(names.transaction(0), 0);
+    }
+
+    #[test]
+    fn source_ports_change_places_within_the_dynamic_ports_and_within_the_others() {
+        let mut names = Pseudonyms::new(&AnonymizeKey::of("a"));
+        let new: Vec<u16> = (0..=u16::MAX).map(|port| names.source_port(port)).collect();
+        assert_eq!(new.iter().collect::<HashSet<_>>().len(), 1 << 16);
+        assert_eq!(new[0], 0);
+        let fixed_points = (0..=u16::MAX).zip(&new).filter(|(old, new)| old == *new).count();
+        // One on average in each of the two permutations, and port 0.
+        assert!(fixed_points < 12, "{fixed_points}");
+        for (old, new) in (0..=u16::MAX).zip(&new) {
+            assert_eq!((49_152..).contains(&old), (49_152..).contains(new), "{old} has become {new}");
+        }
+        assert_eq!(names.source_port(0xC123), new[0xC123], "the same port again");
+        assert_ne!(Pseudonyms::new(&AnonymizeKey::of("b")).source_port(0xC123), new[0xC123]);
     }
 
     #[test]

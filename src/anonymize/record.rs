@@ -135,7 +135,7 @@ impl Anonymizer {
         clear(data, payload_end..end.saturating_sub(ICRC_BYTES));
         let behind = end + if location.encapsulation == Encapsulation::Native { VCRC_BYTES } else { 0 };
         clear(data, behind..usize::MAX);
-        headers::network(data, location);
+        headers::network(data, location, &mut self.names);
         headers::transport(data, payload_offset, opcode, stack == Some(LibraryStack::Nccl), &mut self.names);
         self.addresses(data, link_type, location);
         was.restore(data, location);

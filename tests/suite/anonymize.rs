@@ -10,6 +10,10 @@ use ibscope_parsers::frame::LinkType;
 use ibscope_parsers::ib::crc::{icrc, verify_icrc, verify_vcrc};
 use ibscope_parsers::ib::{CrcVerdict, Packet};
 use ibscope_parsers::link::{LinkContent, Location, locate};
+use ibscope_samples::hard::Recording;
+use ibscope_samples::hard::frame::change_packets;
+use ibscope_samples::{SampleFraming, SampleOptions, generate};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::fs;
@@ -82,6 +86,13 @@ fn lines(profile: &Profile, name: &dyn Fn(Endpoint) -> Endpoint) -> BTreeMap<&'s
         let times = (row.first_time_ns, row.last_time_ns);
         let sums = (&row.traffic, &row.retransmissions, &row.coverage, &row.stack, &row.src_qp_evidence);
         add("connections", format!("{}: {times:?} {sums:?}", connection(index as u32)));
+        for path in &row.paths {
+            let fields = path.fields;
+            let classes = [fields.sl(), fields.vl(), fields.dscp(), fields.ecn(), fields.priority()];
+            let others = (fields.p_key().map(|p_key| p_key >> 15), fields.port().is_some(), fields.has_further_ports());
+            let sums = (path.packets, path.wire_bytes, path.retransmitted_packets, path.ecn_ce_packets);
+            add("paths", format!("{}: {classes:?} {others:?} {sums:?}", connection(index as u32)));
+        }
     }
     for row in &profile.ranks {
         let endpoint: Endpoint = row.endpoint.parse().expect("endpoint");
@@ -182,9 +193,80 @@ fn all_runs_have_the_same_matrix_under_other_names() {
         let results: Vec<PathBuf> = captures.iter().map(|path| output.join(path.file_name().expect("name"))).collect();
         let profiles = (&analyzed(&captures), &analyzed(&results));
         // Commands of storage are payload.
-        let is_matrix = |table: &str| ["connections", "ranks", "collectives", "streams"].contains(&table);
+        let is_matrix = |table: &str| ["connections", "paths", "ranks", "collectives", "streams"].contains(&table);
         assert_tables(&run.name, profiles, &names, is_matrix);
     });
+}
+
+/// The rows and findings of `paths`, sorted, without the sentences, under these names.
+fn path_lines(capture: &Path, names: &BTreeMap<Endpoint, Endpoint>) -> Vec<String> {
+    let text = result(&["paths", "--no-align", "--format", "json"], &[capture]);
+    let mut document: Value = serde_json::from_str(&text).expect("JSON");
+    let named = |end: &str| {
+        let new = names.get(&end.parse().expect("endpoint"));
+        new.map_or_else(|| end.to_owned(), Endpoint::to_string)
+    };
+    let mut lines = Vec::new();
+    for table in ["classes", "pairs", "findings"] {
+        for row in document[table].as_array_mut().expect("rows") {
+            let row = row.as_object_mut().expect("object");
+            row.remove("text");
+            let ends = ["src", "dst"].map(|end| row.remove(end));
+            let mut ends: Vec<String> = ends.iter().flatten().map(|end| named(end.as_str().expect("name"))).collect();
+            if table == "findings" {
+                // A finding on both directions names the pair in the order of its addresses.
+                ends.sort();
+            }
+            lines.push(format!("{table} {ends:?} {row:?}"));
+        }
+    }
+    lines.sort();
+    lines
+}
+
+/// The findings of `diagnose` with their numbers, which name no endpoint.
+fn diagnosis(capture: &Path) -> Vec<(String, Value)> {
+    let text = result(&["diagnose", "--format", "json"], &[capture]);
+    let all: Vec<Value> = serde_json::from_str(&text).expect("a JSON list");
+    all.into_iter().map(|one| (one["finding"].as_str().expect("name").to_owned(), one["numbers"].clone())).collect()
+}
+
+/// The captures differ in DSCP and UDP source port only: one of each for all packets of a queue
+/// pair, another DSCP in one direction, one source port for all queue pairs.
+#[test]
+fn traffic_classes_and_source_ports_have_the_same_findings_under_other_names() {
+    // Offsets in an Ethernet frame with IPv4 without options.
+    const TYPE_OF_SERVICE: usize = 15;
+    const SOURCE: usize = 26;
+    const SOURCE_PORT: usize = 34;
+    let folder = tempfile::tempdir().expect("folder");
+    let recorded = Recording::read(&runs::named("ompi-rc-ring2").node(1)).expect("capture");
+    let one_way = change_packets(&recorded, |_, frame, data| {
+        if data[SOURCE..SOURCE + 4] == [10, 77, 0, 1] {
+            data[TYPE_OF_SERVICE] = 34 << 2 | data[TYPE_OF_SERVICE] & 3;
+        }
+        frame.seal(data);
+    });
+    let path = folder.path().join("generated.pcap");
+    let options =
+        SampleOptions { framing: SampleFraming::Roce, bytes: 1_000_000, lids: 6, qps: 6, ..SampleOptions::default() };
+    generate(&options, &mut fs::File::create(&path).expect("file")).expect("generated");
+    let generated = Recording::read(&path).expect("capture");
+    let one_port = change_packets(&generated, |_, frame, data| {
+        data[SOURCE_PORT..SOURCE_PORT + 2].copy_from_slice(&49_152_u16.to_be_bytes());
+        frame.seal(data);
+    });
+    for (capture, expected) in
+        [(recorded, None), (one_way, Some("traffic_class")), (generated, None), (one_port, Some("single_source_port"))]
+    {
+        let (old, new) = (folder.path().join("old.pcap"), folder.path().join("new.pcap"));
+        capture.write(&old).expect("written");
+        let (names, _) = anonymized(std::slice::from_ref(&old), &new, &folder.path().join("names.csv"));
+        let found = diagnosis(&new);
+        assert!(found.iter().map(|(name, _)| name.as_str()).eq(expected), "{expected:?}: {found:?}");
+        assert_eq!(found, diagnosis(&old), "{expected:?}");
+        assert_eq!(path_lines(&new, &BTreeMap::new()), path_lines(&old, &names), "{expected:?}");
+    }
 }
 
 /// The packet of a record, if it is InfiniBand.
