@@ -12,10 +12,11 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// First bytes that distinguish a file from another one with the same name: file header and time of
-/// the first record.
-const HEAD_BYTES: usize = 64;
+/// First bytes that distinguish a file from another one with the same name: file header, or the
+/// first blocks of pcapng with their options, and time of the first record.
+const HEAD_BYTES: usize = 1024;
 /// Pauses between two checks for a newer file.
 const PAUSES_PER_CHECK: u32 = 10;
 /// Notes on files that could not be read, or not to their end.
@@ -29,9 +30,10 @@ pub struct Follower {
     /// Files that were read or rejected, as long as they exist.
     read_files: BTreeMap<PathBuf, FileIdentity>,
     current: Capture,
-    /// The file being read; `None` for a FIFO.
-    file: Option<(PathBuf, FileIdentity)>,
-    /// Length of the files before the current one.
+    /// The file being read; `None` for a FIFO, and after the end of the last file.
+    file: Option<(PathBuf, SharedProgress)>,
+    /// Files that were read to their end, and their length.
+    ended_files: u64,
     length_bytes: u64,
     notes: Vec<String>,
 }
@@ -62,18 +64,22 @@ impl Follower {
                 std::thread::sleep(PAUSE);
                 continue;
             };
-            match Tail::open(place, &path, &identity, &done, patience).and_then(|tail| live(&path, tail, options)) {
+            let progress = SharedProgress::new(&identity);
+            let tail = Tail::open(place, &path, &progress, &done, patience);
+            match tail.and_then(|tail| live(&path, tail, options)) {
                 Ok(current) => {
-                    let mut follower = Self::new(place, options, patience, (current, Some((path, identity))));
+                    let mut follower = Self::new(place, options, patience, (current, Some((path, progress))));
                     (follower.read_files, follower.notes) = (done, notes);
                     return Ok(Some(follower));
                 }
                 Err(_) if patience.is_over() => return Ok(None),
+                // The capture started again before its first packet.
+                Err(_) if progress.lock().is_overwritten => {}
                 // A folder may contain other files, or an old capture without packets.
                 Err(error) if place.is_dir() => note(&mut notes, &error),
                 Err(error) => return Err(error),
             }
-            done.insert(path, identity);
+            progress.file_into(&mut done, path);
         }
     }
 
@@ -95,7 +101,7 @@ impl Follower {
         place: &Path,
         options: &SourceOptions,
         patience: &EndCondition,
-        (current, file): (Capture, Option<(PathBuf, FileIdentity)>),
+        (current, file): (Capture, Option<(PathBuf, SharedProgress)>),
     ) -> Self {
         let (place, options, patience) = (place.to_owned(), options.clone(), patience.clone());
         let (done, notes) = (BTreeMap::new(), Vec::new());
@@ -106,6 +112,7 @@ impl Follower {
             read_files: done,
             current,
             file,
+            ended_files: 0,
             length_bytes: 0,
             notes,
         }
@@ -125,30 +132,29 @@ impl Follower {
                 return Some(batch);
             }
             // A file ends when its successor has started.
-            let (path, identity) = self.file.take()?;
-            if self.end_condition.is_over() {
-                return None;
-            }
+            let (path, progress) = self.file.take_if(|_| !self.end_condition.is_over())?;
             let Ending { digests, note: why, .. } = self.current.ending();
+            self.ended_files += 1;
             self.length_bytes += digests.length_bytes;
             self.notes.extend(why.map(|why| format!("{}: {why}", path.display())));
             self.notes.truncate(MAX_NOTES);
             self.read_files.retain(|path, _| path.exists());
-            let identity = identity.grown(&path);
-            self.read_files.insert(path, identity);
+            progress.file_into(&mut self.read_files, path);
             loop {
                 let (path, identity) = next_file(&self.watched_path, &self.read_files, None)?;
-                let tail = Tail::open(&self.watched_path, &path, &identity, &self.read_files, &self.end_condition);
+                let progress = SharedProgress::new(&identity);
+                let tail = Tail::open(&self.watched_path, &path, &progress, &self.read_files, &self.end_condition);
                 match tail.and_then(|tail| live(&path, tail, &self.options)) {
                     Ok(next) => {
                         self.current = next;
-                        self.file = Some((path, identity));
+                        self.file = Some((path, progress));
                         break;
                     }
                     Err(_) if self.end_condition.is_over() => return None,
+                    Err(_) if progress.lock().is_overwritten => {}
                     Err(error) => note(&mut self.notes, &error),
                 }
-                self.read_files.insert(path, identity);
+                progress.file_into(&mut self.read_files, path);
             }
         }
     }
@@ -157,7 +163,8 @@ impl Follower {
     /// for.
     pub(super) fn ending(&self) -> Ending {
         let Ending { mut digests, note, .. } = self.current.ending();
-        if self.read_files.len() > 1 || self.file.is_some() && self.length_bytes > 0 {
+        let files = self.ended_files + u64::from(self.file.is_some());
+        if self.read_files.len() > 1 || files > 1 {
             // The bytes of an ended last file are counted already. Digests exist for a single file
             // only.
             digests.length_bytes = self.length_bytes + if self.file.is_some() { digests.length_bytes } else { 0 };
@@ -190,34 +197,92 @@ fn live(path: &Path, raw: Box<dyn Read + Send>, options: &SourceOptions) -> Resu
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FileIdentity {
     place: (u64, u64),
+    /// The first bytes, at most [`HEAD_BYTES`].
     head: Vec<u8>,
+    length_bytes: u64,
 }
 
 impl FileIdentity {
     fn of(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
-        let mut head = vec![0; HEAD_BYTES];
-        let mut filled = 0;
-        while filled < HEAD_BYTES {
-            match file.read_at(&mut head[filled..], filled as u64)? {
-                0 => break,
-                count => filled += count,
-            }
-        }
-        head.truncate(filled);
         let found = file.metadata()?;
-        Ok(Self { place: (found.dev(), found.ino()), head })
-    }
-
-    /// The identity with the first bytes that were written since.
-    fn grown(self, path: &Path) -> Self {
-        let now = if self.head.len() < HEAD_BYTES { Self::of(path).ok() } else { None };
-        now.filter(|now| self.may_become(now)).unwrap_or(self)
+        Ok(Self { place: place_of(&found), head: head_of(&file, HEAD_BYTES)?, length_bytes: found.len() })
     }
 
     /// True if the other file may be this one, grown.
     fn may_become(&self, other: &Self) -> bool {
-        self.place == other.place && other.head.starts_with(&self.head)
+        // Some file systems (FUSE, /proc) show the length 0 for files with content.
+        let is_shorter = (1..self.length_bytes).contains(&other.length_bytes);
+        self.place == other.place && other.head.starts_with(&self.head) && !is_shorter
+    }
+}
+
+fn place_of(found: &Metadata) -> (u64, u64) {
+    (found.dev(), found.ino())
+}
+
+/// The first bytes of a file, at most `bytes`.
+fn head_of(file: &File, bytes: usize) -> io::Result<Vec<u8>> {
+    let mut head = vec![0; bytes];
+    let mut filled = 0;
+    while filled < bytes {
+        match file.read_at(&mut head[filled..], filled as u64)? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    head.truncate(filled);
+    Ok(head)
+}
+
+/// The bytes of a file that were read so far.
+#[derive(Debug)]
+struct ReadProgress {
+    /// The identity of a file with only these bytes.
+    identity: FileIdentity,
+    /// The same file contains another capture now, none of which was read.
+    is_overwritten: bool,
+}
+
+/// The progress of a file, shared by its reader and the follower.
+#[derive(Clone, Debug)]
+struct SharedProgress(Arc<Mutex<ReadProgress>>);
+
+impl SharedProgress {
+    /// Nothing was read yet.
+    fn new(found: &FileIdentity) -> Self {
+        let identity = FileIdentity { place: found.place, head: Vec::new(), length_bytes: 0 };
+        Self(Arc::new(Mutex::new(ReadProgress { identity, is_overwritten: false })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ReadProgress> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes the end of a file among those that were read. An overwritten file counts as unread,
+    /// because the new capture may start with the same bytes.
+    fn file_into(&self, read_files: &mut BTreeMap<PathBuf, FileIdentity>, path: PathBuf) {
+        let progress = self.lock();
+        if progress.is_overwritten {
+            read_files.remove(&path);
+        } else {
+            read_files.insert(path, progress.identity.clone());
+        }
+    }
+}
+
+impl ReadProgress {
+    /// Adds the next bytes of the file.
+    fn add(&mut self, bytes: &[u8]) {
+        let missing = HEAD_BYTES - self.identity.head.len();
+        self.identity.head.extend_from_slice(&bytes[..missing.min(bytes.len())]);
+        self.identity.length_bytes += bytes.len() as u64;
+    }
+
+    /// Checks if another capture was written into the file.
+    fn check(&mut self, now: io::Result<FileIdentity>) {
+        let is_other = |now: FileIdentity| now.place == self.identity.place && !self.identity.may_become(&now);
+        self.is_overwritten = self.is_overwritten || now.is_ok_and(is_other);
     }
 }
 
@@ -268,7 +333,7 @@ struct Tail {
     file: File,
     watched_path: PathBuf,
     path: PathBuf,
-    identity: FileIdentity,
+    progress: SharedProgress,
     read_files: BTreeMap<PathBuf, FileIdentity>,
     end_condition: EndCondition,
     /// Its successor has started: the current end is final.
@@ -281,21 +346,40 @@ impl Tail {
     fn open(
         place: &Path,
         path: &Path,
-        identity: &FileIdentity,
+        progress: &SharedProgress,
         done: &BTreeMap<PathBuf, FileIdentity>,
         patience: &EndCondition,
     ) -> Result<Box<dyn Read + Send>, InputError> {
-        let file = File::open(path).map_err(|source| InputError::Open { path: path.to_owned(), source })?;
+        let failed = |source| InputError::Open { path: path.to_owned(), source };
+        let file = File::open(path).map_err(failed)?;
+        progress.lock().identity.place = place_of(&file.metadata().map_err(failed)?);
         Ok(Box::new(Self {
             file,
             watched_path: place.to_owned(),
             path: path.to_owned(),
-            identity: identity.clone(),
+            progress: progress.clone(),
             read_files: done.clone(),
             end_condition: patience.clone(),
             has_successor: false,
             checks: 0,
         }))
+    }
+}
+
+impl Tail {
+    /// Number of these bytes, which were just read, that belong to the file: 0 if another capture
+    /// was written into it, because then they come from the middle of that capture.
+    fn accept(&mut self, bytes: &[u8]) -> usize {
+        let mut progress = self.progress.lock();
+        let head = &progress.identity.head;
+        let is_other = head_of(&self.file, head.len()).is_ok_and(|now| now != *head);
+        progress.is_overwritten |= is_other;
+        if progress.is_overwritten {
+            self.has_successor = true;
+            return 0;
+        }
+        progress.add(bytes);
+        bytes.len()
     }
 }
 
@@ -307,14 +391,19 @@ impl Read for Tail {
                 return Ok(0);
             }
             let count = self.file.read(buffer)?;
-            if count > 0 || self.end_condition.until_now || self.has_successor {
-                return Ok(count);
+            if count > 0 {
+                return Ok(self.accept(&buffer[..count]));
+            }
+            if self.end_condition.until_now || self.has_successor {
+                return Ok(0);
             }
             if self.checks.is_multiple_of(PAUSES_PER_CHECK) {
-                self.identity = self.identity.clone().grown(&self.path);
-                let reading = Some((self.path.as_path(), &self.identity));
+                let mut progress = self.progress.lock();
+                progress.check(FileIdentity::of(&self.path));
+                let reading = Some((self.path.as_path(), &progress.identity));
                 // Data written between the last read and this check is read before the file ends.
-                self.has_successor = next_file(&self.watched_path, &self.read_files, reading).is_some();
+                self.has_successor =
+                    progress.is_overwritten || next_file(&self.watched_path, &self.read_files, reading).is_some();
             }
             self.checks = self.checks.wrapping_add(1);
             if !self.has_successor {
@@ -327,6 +416,7 @@ impl Read for Tail {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write as _;
 
     #[test]
     fn rotated_names_are_sorted_by_number() {
@@ -347,5 +437,61 @@ mod tests {
         fs::write(&path, b"other").unwrap();
         assert!(!first.may_become(&FileIdentity::of(&path).unwrap()));
         assert!(next_file(&path, &BTreeMap::new(), Some((&path, &first))).is_some());
+    }
+
+    #[test]
+    fn a_file_that_is_shorter_than_before_is_another_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sink.pcapng");
+        let bytes = [7; 3 * HEAD_BYTES];
+        fs::write(&path, bytes).unwrap();
+        let first = FileIdentity::of(&path).unwrap();
+        assert!(first.may_become(&FileIdentity::of(&path).unwrap()));
+        fs::write(&path, &bytes[..2 * HEAD_BYTES]).unwrap();
+        assert!(!first.may_become(&FileIdentity::of(&path).unwrap()), "the first bytes are the same");
+    }
+
+    /// A reader that has read `old` from a file, which had the first `at_open` bytes when it was
+    /// opened.
+    fn reader(path: &Path, old: &[u8], at_open: usize) -> (Box<dyn Read + Send>, SharedProgress) {
+        fs::write(path, &old[..at_open]).unwrap();
+        let progress = SharedProgress::new(&FileIdentity::of(path).unwrap());
+        let mut tail = Tail::open(path, path, &progress, &BTreeMap::new(), &EndCondition::default()).unwrap();
+        File::options().append(true).open(path).unwrap().write_all(&old[at_open..]).unwrap();
+        let mut read = vec![0; old.len()];
+        tail.read_exact(&mut read).unwrap();
+        assert_eq!(read, old);
+        (tail, progress)
+    }
+
+    #[test]
+    fn a_capture_that_starts_again_in_its_file_is_another_file() {
+        const HEADER_BYTES: usize = 24;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sink.pcap");
+        let capture = |record: u8, bytes: usize| [[7; HEADER_BYTES].as_slice(), &vec![record; bytes]].concat();
+        let old = capture(1, 100);
+        // The file was empty, had its header, or had records when it was opened. The new capture is
+        // shorter than the old one, or longer.
+        for at_open in [0, HEADER_BYTES, HEADER_BYTES + 50] {
+            for bytes in [0, 50, 300] {
+                let (mut tail, progress) = reader(&path, &old, at_open);
+                fs::write(&path, capture(2, bytes)).unwrap();
+                assert_eq!(tail.read(&mut [0; 1000]).unwrap(), 0, "{at_open}, {bytes}: bytes of another capture");
+                let mut read_files = BTreeMap::from([(path.clone(), FileIdentity::of(&path).unwrap())]);
+                progress.file_into(&mut read_files, path.clone());
+                assert!(next_file(&path, &read_files, None).is_some(), "{at_open}, {bytes}: it was not read yet");
+            }
+        }
+        // The first record of either capture comes after the same header.
+        let (mut tail, progress) = reader(&path, &capture(1, 0), 0);
+        let new = capture(2, 50);
+        fs::write(&path, &new).unwrap();
+        let mut read = [0; 50];
+        tail.read_exact(&mut read).unwrap();
+        assert_eq!(read, new[HEADER_BYTES..]);
+        let mut read_files = BTreeMap::new();
+        progress.file_into(&mut read_files, path.clone());
+        assert!(next_file(&path, &read_files, None).is_none(), "it was read");
     }
 }

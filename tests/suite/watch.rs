@@ -191,6 +191,59 @@ fn a_file_is_followed_until_a_signal_and_a_folder_through_its_files() {
     }
 }
 
+/// A capture program that starts again with the same file truncates it: the packets of both captures
+/// count, no matter how much of the first one was there when `watch` began.
+#[test]
+fn a_capture_that_starts_again_in_its_file_is_followed() {
+    let options = ibscope_samples::SampleOptions {
+        framing: SampleFraming::Roce,
+        kind: SampleKind::Small,
+        bytes: 1 << 20,
+        lids: 4,
+        mirror: 1,
+        seed: 9,
+        ..ibscope_samples::SampleOptions::default()
+    };
+    let mut bytes = Vec::new();
+    ibscope_samples::generate(&options, &mut bytes).expect("generated");
+    let records = walk(&bytes);
+    let half = records[records.len() / 2].place.start;
+    let again = [&bytes[..HEADER_BYTES], &bytes[half..]].concat();
+    // All at once, and with pauses in which the file is empty or ends after its header.
+    for (at_open, pieces) in [
+        (0, [].as_slice()),
+        (HEADER_BYTES, [].as_slice()),
+        (half, [].as_slice()),
+        (0, [0, HEADER_BYTES].as_slice()),
+        (HEADER_BYTES, [0, HEADER_BYTES, 1000].as_slice()),
+    ] {
+        let folder = tempfile::tempdir().expect("folder");
+        let all = folder.path().join("all.pcap");
+        fs::write(&all, &bytes).expect("written");
+        let place = folder.path().join("sink.pcap");
+        fs::write(&place, &bytes[..at_open]).expect("written");
+        let mut child = watch(&["--interval", "100ms"], &place);
+        let mut lines = BufReader::new(child.stdout.take().expect("output")).lines();
+        // The program opens the file meanwhile.
+        std::thread::sleep(Duration::from_millis(500));
+        File::options().append(true).open(&place).expect("file").write_all(&bytes[at_open..half]).expect("written");
+        wait_for(&mut lines, |line| line.contains(&grouped(records.len() / 2)));
+        let mut out = File::create(&place).expect("truncated");
+        let mut written = 0;
+        for piece in pieces {
+            out.write_all(&again[written..*piece]).expect("written");
+            written = *piece;
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        out.write_all(&again[written..]).expect("written");
+        wait_for(&mut lines, |line| line.contains(&grouped(records.len())));
+        signal(&child, "INT");
+        let shown: String = lines.map(|line| line.expect("line") + "\n").collect();
+        assert_eq!(totals(&shown), analyzed(&all), "{at_open} bytes at first, then {pieces:?}");
+        assert_eq!(child.wait().expect("ended").code(), Some(0));
+    }
+}
+
 #[test]
 fn invalid_inputs_are_errors() {
     let folder = tempfile::tempdir().expect("folder");
