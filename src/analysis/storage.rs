@@ -2,14 +2,16 @@
 //!
 //! In: a [`Profile`]. Out: commands, bytes, errors and times per class, client and server; the same
 //! by operation and status, and by size; and the reasons why a number is not known. Invariant: a
-//! number that packets beyond the snap length would change is `None`.
+//! number that packets beyond the snap length would change is `None`, and so is a quantile that
+//! commands without a time could raise at will.
 
 use super::endpoint_label::{EndpointLabels, GroupBy, Label};
-use crate::model::profile::{ConnectionRow, LatencyRow};
+use crate::model::profile::{ConnectionRow, CoverageState, LatencyRow};
 use crate::model::{
     ConnectionClass, Histogram, Interval, Profile, StorageCounts, StorageResult, StorageRow, StorageRowKind,
     TrafficKind, Verb, count_of,
 };
+use ibscope_parsers::ib::Opcode;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A client and a server of one class.
@@ -21,6 +23,13 @@ pub struct StoragePair {
     pub client: Label,
     /// The port that completes them.
     pub server: Label,
+}
+
+impl StoragePair {
+    /// The opposite direction.
+    fn reversed(&self) -> Self {
+        Self { class: self.class, client: self.server.clone(), server: self.client.clone() }
+    }
 }
 
 /// The commands of a client at a server, without those that only set up or manage a connection.
@@ -40,8 +49,12 @@ pub struct StorageTotals {
     pub without_command: u64,
     /// Commands that set up or manage a connection; they are in no other number.
     pub admin_commands: u64,
-    /// Most commands of one connection that were outstanding at a time.
-    pub most_outstanding: u64,
+    /// Most commands of one connection that were outstanding at a time; `None` if packets are missing.
+    pub most_outstanding: Option<u64>,
+    /// A lower bound of it.
+    pub outstanding_at_least: u64,
+    /// Completed commands without a time: it is not certain that the completion is theirs.
+    pub untimed: u64,
     /// Times from command to completion, in nanoseconds.
     pub times: Histogram,
 }
@@ -81,11 +94,20 @@ pub struct Storage {
     pub operations: BTreeMap<OperationKey, StorageCounts>,
     /// By size.
     pub sizes: BTreeMap<SizeKey, Histogram>,
+    /// The reason why no command can be seen.
+    pub unknown_because: Option<String>,
     /// Limits of these numbers, one sentence each.
     pub notes: Vec<String>,
 }
 
 impl Storage {
+    /// The numbers of a profile without storage commands.
+    #[must_use]
+    pub fn not_analyzed() -> Self {
+        let because = "the profile was written with `--no-mpi` or by an earlier version of ibscope";
+        Self { unknown_because: Some(because.to_owned()), ..Self::default() }
+    }
+
     /// The commands of each class. A number that is not known for one pair is not known for its
     /// class.
     #[must_use]
@@ -102,6 +124,15 @@ impl Storage {
 }
 
 impl StorageTotals {
+    /// A quantile of the times; `None` if the commands without a time may be so many of the longest
+    /// that any value is possible.
+    #[must_use]
+    pub fn time_quantile(&self, share: f64) -> Option<u64> {
+        let completed = self.times.samples().saturating_add(self.untimed) as f64;
+        let is_bounded = self.times.samples() > 0 && self.untimed as f64 <= completed * (1.0 - share);
+        is_bounded.then(|| self.times.quantile(share))
+    }
+
     /// Adds another client or server.
     fn merge(&mut self, other: &Self) {
         let sum = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
@@ -112,7 +143,10 @@ impl StorageTotals {
         self.without_completion += other.without_completion;
         self.without_command += other.without_command;
         self.admin_commands += other.admin_commands;
-        self.most_outstanding = self.most_outstanding.max(other.most_outstanding);
+        let most = self.most_outstanding.zip(other.most_outstanding);
+        self.most_outstanding = most.map(|(own, other)| own.max(other));
+        self.outstanding_at_least = self.outstanding_at_least.max(other.outstanding_at_least);
+        self.untimed += other.untimed;
         self.times.merge(&other.times);
     }
 }
@@ -153,15 +187,28 @@ pub fn storage(profile: &Profile) -> Option<Storage> {
         storage.sizes.entry(key).or_default().merge(&histogram);
     }
     storage.notes.extend(join_directions(&mut sums));
+    let incomplete = with_missing_packets(profile, &labels);
+    for (pair, sums) in &mut sums {
+        sums.is_timed = profile.times_read;
+        sums.misses_packets = incomplete.contains(pair) || incomplete.contains(&pair.reversed());
+    }
     storage.notes.extend(sums.iter().flat_map(|(pair, sums)| sums.notes(pair)));
     storage.notes.extend(undecoded(profile, rows, &labels));
     if profile.sampling.is_some() {
         storage.notes.push(
-            "the capture is sampled: most commands or their completions are missing, so all numbers are too low"
+            "the capture is sampled: most commands or their completions are missing, so commands, bytes and errors are too low; a command has a time only if the completion is certainly its own"
                 .to_owned(),
         );
     }
+    storage.sizes.retain(|key, _| sums.get(&key.pair).is_none_or(|sums| sums.untimed() * 2 <= sums.completed()));
     storage.pairs = sums.into_iter().map(|(pair, sums)| (pair, sums.totals())).collect();
+    let truncation = truncation(profile);
+    if storage.pairs.is_empty() {
+        storage.unknown_because = truncation;
+    } else {
+        let note = |because| format!("commands on connections of class `unknown` cannot be seen, because {because}");
+        storage.notes.extend(truncation.filter(|_| has_payload(profile, ConnectionClass::Unknown)).map(note));
+    }
     Some(storage)
 }
 
@@ -171,6 +218,52 @@ fn data_connection(profile: &Profile, connection: u32) -> Option<&ConnectionRow>
 
 fn pair(labels: &EndpointLabels<'_>, connection: &ConnectionRow) -> StoragePair {
     StoragePair { class: connection.class, client: labels.sender(connection), server: labels.receiver(connection) }
+}
+
+/// The ends of storage connections of which packets are missing, or sampled by the mirror.
+fn with_missing_packets(profile: &Profile, labels: &EndpointLabels<'_>) -> BTreeSet<StoragePair> {
+    let is_sampled = profile.sampling.is_some();
+    let misses = |row: &&ConnectionRow| {
+        let state = row.coverage.state;
+        row.class.is_storage()
+            && row.kind == TrafficKind::Data
+            && (is_sampled
+                || row.coverage.missing_packets > 0
+                || matches!(state, CoverageState::Incomplete | CoverageState::Sampled))
+    };
+    profile.connections.iter().filter(misses).map(|row| pair(labels, row)).collect()
+}
+
+/// Captured bytes of a packet from which on every storage protocol is recognized: 48 bytes of iSCSI
+/// after 28 of iSER, after the headers of IPv6 and of a tunnel.
+const RECOGNIZED_BYTES: usize = 256;
+
+fn has_payload(profile: &Profile, class: ConnectionClass) -> bool {
+    let is_it = |row: &ConnectionRow| {
+        let is_connected = Opcode(row.service << 5).service().is_connected();
+        row.class == class && row.kind == TrafficKind::Data && is_connected
+    };
+    profile.connections.iter().any(|row| is_it(row) && row.traffic.payload_bytes > 0)
+}
+
+/// The reason why commands cannot be seen, if packets that may be commands are truncated.
+fn truncation(profile: &Profile) -> Option<String> {
+    let may_be_decoded = [
+        ConnectionClass::Unknown,
+        ConnectionClass::NvmeOf,
+        ConnectionClass::Nfs,
+        ConnectionClass::Iser,
+        ConnectionClass::Srp,
+    ];
+    let coverage = &profile.coverage;
+    let longest_bytes = coverage.longest_truncated_bytes;
+    let hides_commands = coverage.truncated > 0
+        && longest_bytes < RECOGNIZED_BYTES
+        && may_be_decoded.into_iter().any(|class| has_payload(profile, class));
+    hides_commands.then(|| match longest_bytes {
+        0 => "packets are truncated".to_owned(),
+        snap_bytes => format!("packets are truncated (snap length {snap_bytes})"),
+    })
 }
 
 /// Moves messages that belong to no command to the opposite direction if that has the commands. If
@@ -220,9 +313,28 @@ struct StoragePairSums {
     admin_commands: u64,
     most_outstanding: u64,
     times: Histogram,
+    /// The profile has times.
+    is_timed: bool,
+    /// Packets between the two are missing.
+    misses_packets: bool,
 }
 
 impl StoragePairSums {
+    /// Completed commands without a time.
+    fn untimed(&self) -> u64 {
+        let completed = self.completed().saturating_sub(self.times.samples());
+        if self.is_timed && self.truncated == 0 { completed } else { 0 }
+    }
+
+    const fn completed(&self) -> u64 {
+        self.counts.commands.saturating_sub(self.without_completion)
+    }
+
+    /// True if the times of most commands are known: without these, even the median is unknown.
+    fn has_fair_times(&self) -> bool {
+        self.truncated == 0 && self.untimed() * 2 <= self.completed()
+    }
+
     const fn has_commands(&self) -> bool {
         self.counts.commands + self.admin_commands > 0
     }
@@ -274,6 +386,8 @@ impl StoragePairSums {
 
     fn totals(self) -> StorageTotals {
         let known = |number: u64, is_known: bool| (is_known && self.truncated == 0).then_some(number);
+        let is_whole = !self.misses_packets && self.without_command == 0 && self.dropped == 0;
+        let (untimed, has_fair_times) = (self.untimed(), self.has_fair_times());
         StorageTotals {
             commands: known(self.counts.commands, true),
             read_bytes: known(self.counts.read_bytes, self.counts.read_unknown == 0),
@@ -282,9 +396,11 @@ impl StoragePairSums {
             without_completion: self.without_completion,
             without_command: self.without_command,
             admin_commands: self.admin_commands,
-            most_outstanding: self.most_outstanding,
-            // The commands that can be read are no fair sample of all.
-            times: if self.truncated == 0 { self.times } else { Histogram::default() },
+            most_outstanding: known(self.most_outstanding, is_whole),
+            outstanding_at_least: self.most_outstanding,
+            untimed,
+            // The commands that can be read, or that have a time, are no fair sample of all.
+            times: if has_fair_times { self.times } else { Histogram::default() },
         }
     }
 
@@ -331,6 +447,14 @@ impl StoragePairSums {
             format!(
                 "{} without a command in the capture; commands and bytes may be too low",
                 count_of(self.without_command, "completion")
+            ),
+        );
+        note(
+            self.untimed(),
+            format!(
+                "the times of {} of {} are unknown: packets are missing, so the completion may belong to a later command with the same id; the longer a command takes, the more often its time is unknown",
+                self.untimed(),
+                count_of(self.completed(), "completed command")
             ),
         );
         note(

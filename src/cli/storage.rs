@@ -7,7 +7,7 @@ use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
 use super::common::parse::bin_ns;
 use super::common::usage::UsageError;
-use crate::analysis::storage::storage;
+use crate::analysis::storage::{Storage, storage};
 use crate::analysis::storage_timeline::storage_timeline;
 use crate::pipeline;
 use crate::render::{figure, storage as rendered, storage_timeline as timeline};
@@ -63,7 +63,7 @@ pub(super) fn run(args: &StorageArgs) -> anyhow::Result<ExitCode> {
     let profile = input::profile(&source.inputs, &source.reading, source.scope, needs)?;
     let found = storage(&profile);
     let has_table = found.is_some();
-    let storage = found.unwrap_or_default();
+    let storage = found.unwrap_or_else(Storage::not_analyzed);
     // Captures were read with these bins, or with wider ones if there were too many.
     let bin_ns = args.bin.filter(|_| pipeline::is_profile(&source.inputs[0]));
     let over_time = is_over_time.then(|| storage_timeline(&profile, &storage, bin_ns)).transpose()?;
@@ -73,7 +73,7 @@ pub(super) fn run(args: &StorageArgs) -> anyhow::Result<ExitCode> {
     output::results(|out| match (source.format, args.view, &over_time) {
         (Format::Json, ..) => rendered::json(&storage, over_time.as_ref().map(timeline::timeline_value), out),
         (Format::Table, ..) if !has_table => out.write_all(rendered::NOT_ANALYZED.as_bytes()),
-        (Format::Table, _, Some(over_time)) => out.write_all(timeline::timeline_text(over_time).as_bytes()),
+        (Format::Table, _, Some(over_time)) => out.write_all(timeline::timeline_text(&storage, over_time).as_bytes()),
         (Format::Csv, _, Some(over_time)) => timeline::timeline_csv(over_time, out),
         (Format::Table, StorageView::Operations, _) => out.write_all(rendered::operations(&storage).as_bytes()),
         (Format::Table, StorageView::Sizes, _) => out.write_all(rendered::sizes(&storage).as_bytes()),

@@ -602,6 +602,7 @@ impl Tracker {
         self.nccl_messages(outcome, events);
         self.cts_queues.extend(self.nccl.queues(&keys));
         self.messages.finish();
+        self.finish_storage_times(events);
         self.finish_times(&mut events.timings);
         // Messages that are still open have no time.
         events.messages.extend(self.messages.take());

@@ -4,10 +4,11 @@ use super::arrivals::PendingTiming;
 use super::assembly::Transport;
 use super::envelopes::{FirstPacket, immediate, reth};
 use super::nccl::{self, NcclMessage, NcclOutcome};
-use super::storage::{CommandTime, StorageSend};
+use super::storage::{CommandTime, MessageSpan, StorageSend};
 use super::{Depth, Events, MAX_WIREUPS, MessageState, Tracker, connection_messages};
 use crate::model::{
-    MpiMessage, ObservedPorts, PacketRecord, PacketRef, StartEvent, Timing, TruncatedHeader, Verb, start_hash,
+    MpiMessage, ObservedPorts, PacketRecord, PacketRef, PacketRole, StartEvent, Timing, TruncatedHeader, Verb,
+    start_hash,
 };
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::ib::Service;
@@ -55,7 +56,7 @@ impl Tracker {
             if opcode.is_atomic() {
                 self.messages.atomic(id, packet.record);
             } else if opcode.is_read_request() {
-                self.storage_data(id, packet, batch_bytes);
+                self.storage_data(id, packet, (batch_bytes, number), events);
                 if (self.depth >= Depth::Messages || self.messages.awaits((packet.key.dst, packet.key.src)))
                     && let Some(reth) = reth(packet.record, batch_bytes)
                 {
@@ -83,7 +84,7 @@ impl Tracker {
             events.sizes.extend(Verb::of(opcode).map(|verb| (id, verb, u64::from(packet.payload_bytes))));
         }
         let head = if begins {
-            self.storage_data(id, packet, batch_bytes);
+            self.storage_data(id, packet, (batch_bytes, number), events);
             self.parse_head(id, packet, (batch_bytes, number), events)
         } else {
             None
@@ -153,6 +154,9 @@ impl Tracker {
     ) -> Option<MpiHeader> {
         let pair = packet.pair();
         let payload = packet.payload(batch_bytes);
+        if self.is_nccl_data(id, packet, batch_bytes) {
+            return None;
+        }
         match self.message_states[id as usize].envelopes.first(packet.record, batch_bytes) {
             FirstPacket::Recognized(head, _) if head.stack == LibraryStack::Nccl => {
                 let reth = reth(packet.record, batch_bytes);
@@ -196,6 +200,14 @@ impl Tracker {
         }
     }
 
+    /// True for the first packet of a WRITE into memory that an NCCL receiver posted. Its payload may
+    /// look like a header of an MPI library.
+    fn is_nccl_data(&self, id: u32, packet: PacketRef<'_>, batch_bytes: &[u8]) -> bool {
+        packet.opcode().is_write()
+            && self.nccl.awaits(packet.pair())
+            && reth(packet.record, batch_bytes).is_some_and(|reth| self.nccl.is_data(packet.pair(), id, &reth))
+    }
+
     /// Takes the first packet of a message that may be a command or completion of a storage
     /// protocol; `found` is the protocol that its payload matches. Inlined, because nearly all
     /// captures have neither.
@@ -228,6 +240,7 @@ impl Tracker {
         let Some(protocol) = self.storage.protocol_of(id, found) else { return };
         let packet_bytes = u32::from(packet.payload_bytes);
         let message_bytes = opcode.is_only().then_some(packet_bytes);
+        self.storage_start(id, MessageSpan::packet(number), events);
         let send = StorageSend {
             connection: id,
             pair: packet.pair(),
@@ -235,24 +248,55 @@ impl Tracker {
             time_ns: packet.time_ns,
             payload: mpi::Payload { captured, packet_bytes, message_bytes },
         };
-        let Some(CommandTime { connection, from_ns, key }) = self.storage.send(protocol, send) else { return };
-        if self.times && from_ns != PacketRecord::NO_TIME && packet.time_ns != PacketRecord::NO_TIME {
-            let times_ns = (from_ns, packet.time_ns);
-            events.timings.push(Timing::between(connection, (key, None), ObservedPorts::OnePort, times_ns));
+        let Some(time) = self.storage.send(protocol, send) else { return };
+        if self.storage_time(&time, events) {
+            let CommandTime { connection, from_ns, key, .. } = time;
             let pending = PendingTiming { connection, from_ns, key, required_detection: None };
             self.await_arrival(id, number, pending, &mut events.timings);
         }
     }
 
-    /// Takes the first packet of a WRITE, or a READ request, that may move the data of a command.
-    #[inline]
-    fn storage_data(&mut self, id: u32, packet: PacketRef<'_>, batch_bytes: &[u8]) {
-        if !self.storage.is_idle() {
-            self.storage_rdma(id, packet, batch_bytes);
+    /// Takes the start of a message of a storage connection.
+    fn storage_start(&mut self, id: u32, span: MessageSpan, events: &mut Events) {
+        let observed = self.connections[id as usize].ledgers[PacketRole::Request as usize].runs();
+        for time in self.storage.starts(id, span, observed) {
+            self.storage_time(&time, events);
         }
     }
 
-    fn storage_rdma(&mut self, id: u32, packet: PacketRef<'_>, batch_bytes: &[u8]) {
+    /// Emits the time of a command, if both ends have a time.
+    fn storage_time(&self, time: &CommandTime, events: &mut Events) -> bool {
+        let CommandTime { connection, from_ns, until_ns, key } = *time;
+        let has_time = self.times && from_ns != PacketRecord::NO_TIME && until_ns != PacketRecord::NO_TIME;
+        if has_time {
+            let times_ns = (from_ns, until_ns);
+            events.timings.push(Timing::between(connection, (key, None), ObservedPorts::OnePort, times_ns));
+        }
+        has_time
+    }
+
+    /// Emits the times of commands that the end of the input confirms.
+    pub(super) fn finish_storage_times(&mut self, events: &mut Events) {
+        for time in self.storage.finish_times() {
+            self.storage_time(&time, events);
+        }
+    }
+
+    /// Takes the first packet of a WRITE, or a READ request, that may move the data of a command.
+    #[inline]
+    fn storage_data(&mut self, id: u32, packet: PacketRef<'_>, captured: (&[u8], i64), events: &mut Events) {
+        if !self.storage.is_idle() {
+            self.storage_rdma(id, packet, captured, events);
+        }
+    }
+
+    fn storage_rdma(
+        &mut self,
+        id: u32,
+        packet: PacketRef<'_>,
+        (batch_bytes, number): (&[u8], i64),
+        events: &mut Events,
+    ) {
         let is_write = packet.opcode().is_write();
         if !is_write && !packet.opcode().is_read_request() {
             return;
@@ -261,6 +305,18 @@ impl Tracker {
         if self.storage.is_queue(partner)
             && let Some(reth) = reth(packet.record, batch_bytes)
         {
+            let mtu_bytes = if is_write {
+                Some(packet.payload_bytes)
+            } else {
+                self.mtu_bytes.get(&packet.key.port_pair()).copied()
+            };
+            let is_one_packet = is_write && packet.opcode().is_only();
+            let span = if is_one_packet {
+                MessageSpan::packet(number)
+            } else {
+                MessageSpan::data(number, reth.dma_len, mtu_bytes.map(u32::from))
+            };
+            self.storage_start(id, span, events);
             let written = is_write.then(|| packet.payload(batch_bytes));
             self.storage.rdma((id, partner), reth, written);
         }

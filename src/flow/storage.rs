@@ -12,11 +12,15 @@
 //! the data of a rendezvous belong to an MPI message.
 //!
 //! Invariant: commands count for the connection that carries them, and bytes count when the command
-//! completes. State exists only for connections with a command.
+//! completes. State exists only for connections with a command. A time exists only if the completion
+//! certainly belongs to the command (`gaps`).
+
+mod gaps;
 
 use super::reads::EndpointPair;
 use crate::model::storage::{StorageCounts, StorageSums};
 use crate::model::{HashMap, Interval, SizeClass, TimingKey, Verb};
+use gaps::{CompletionMatch, MessageStreams, QueueGaps};
 use ibscope_parsers::ib::Reth;
 use ibscope_parsers::mpi::Payload;
 use ibscope_parsers::ulp::storage::{
@@ -25,6 +29,8 @@ use ibscope_parsers::ulp::storage::{
 };
 use ibscope_parsers::ulp::{UpperLayer, UpperLayerMessage};
 use std::collections::BTreeMap;
+
+pub(super) use gaps::MessageSpan;
 
 /// Outstanding commands of a connection. `NVMe` allows 65 535; hosts and NFS clients use at most 1024.
 const MAX_OUTSTANDING: usize = 1 << 12;
@@ -51,6 +57,8 @@ pub(super) struct StorageTracker {
     /// Short messages that may be completions of `NVMe`, by connection: any program may send such
     /// messages, so they count only if their connection turns out to carry completions.
     early: HashMap<u32, u64>,
+    /// The messages of connections with commands or completions.
+    streams: MessageStreams,
     outstanding: usize,
 }
 
@@ -63,6 +71,7 @@ struct CommandQueue {
     next: u64,
     /// End and outstanding command of the memory ranges, by key and first address.
     memory: BTreeMap<(u32, u64), (u64, u64)>,
+    gaps: QueueGaps,
     sums: StorageSums,
 }
 
@@ -100,6 +109,7 @@ pub(super) struct CommandTime {
     /// The connection of the command.
     pub(super) connection: u32,
     pub(super) from_ns: i64,
+    pub(super) until_ns: i64,
     pub(super) key: TimingKey,
 }
 
@@ -127,6 +137,26 @@ impl StorageTracker {
             .filter(|protocol| storage::is_decoded(*protocol))
     }
 
+    /// Takes the start of a message, before [`Self::send`] or [`Self::rdma`] takes its content.
+    /// `observed` are the PSNs of its connection that were observed. Returns the times that the
+    /// message confirms.
+    pub(super) fn starts(
+        &mut self,
+        connection: u32,
+        span: MessageSpan,
+        observed: impl Iterator<Item = (i64, i64)>,
+    ) -> Vec<CommandTime> {
+        let is_gap = self.streams.start(connection, span, observed);
+        let completed = self.of_completions.get(&connection);
+        if let Some(queue) = completed.and_then(|queue| self.queues.get_mut(queue)) {
+            queue.gaps.server_message(is_gap, queue.next);
+        }
+        match self.queues.get_mut(&connection) {
+            Some(queue) => queue.gaps.client_message(is_gap, queue.next),
+            None => Vec::new(),
+        }
+    }
+
     /// Takes the first packet of a SEND. Returns the time of the command that it completes.
     pub(super) fn send(&mut self, protocol: UpperLayer, send: StorageSend<'_>) -> Option<CommandTime> {
         match storage::message(protocol, &send.payload) {
@@ -150,13 +180,15 @@ impl StorageTracker {
 
     /// The queue of the commands that a connection completes, if its partner is one.
     fn queue_of(&mut self, connection: u32, partner: Option<u32>) -> Option<u32> {
-        let queue = partner.filter(|_| self.is_queue(partner))?;
-        self.of_completions.insert(connection, queue);
-        Some(queue)
+        let number = partner?;
+        let queue = self.queues.get_mut(&number)?;
+        queue.gaps.set_completions(connection, queue.next);
+        self.of_completions.insert(connection, number);
+        Some(number)
     }
 
     fn command(&mut self, protocol: UpperLayer, send: StorageSend<'_>, command: ClientCommand) {
-        let StorageSend { connection, pair, time_ns, .. } = send;
+        let StorageSend { connection, pair, partner, time_ns, .. } = send;
         let by_pair = &mut self.by_pair;
         let queue = self.queues.entry(connection).or_insert_with(|| {
             by_pair.entry(pair).or_default().push(connection);
@@ -164,6 +196,13 @@ impl StorageTracker {
         });
         let ClientCommand { id, transfer, mut memory, reply, queue: evidence } = command;
         queue.sums.queue.add(evidence);
+        // The partner may have sent messages before the first command.
+        if let Some(partner) =
+            partner.filter(|partner| !queue.gaps.has_completions() && self.streams.contains(*partner))
+        {
+            queue.gaps.set_completions(partner, queue.next);
+            self.of_completions.insert(partner, connection);
+        }
         // The client uses the id again: the completion of the earlier command is missing.
         self.outstanding -= usize::from(queue.close(id));
         let most = if self.outstanding < MANY_OUTSTANDING { MAX_OUTSTANDING } else { FEW_OUTSTANDING };
@@ -210,7 +249,16 @@ impl StorageTracker {
         queue.sums.queue.add(completion.queue);
         queue.count(&command, completion);
         let key = timing_key(&command.transfer, &completion)?;
-        Some(CommandTime { connection: number, from_ns: command.time_ns, key })
+        let time = CommandTime { connection: number, from_ns: command.time_ns, until_ns: send.time_ns, key };
+        if has_unique_ids(protocol) {
+            return Some(time);
+        }
+        match queue.gaps.completion_match(command.number, send.connection) {
+            CompletionMatch::Certain => return Some(time),
+            CompletionMatch::Unconfirmed => queue.gaps.await_client(time),
+            CompletionMatch::Unknown => {}
+        }
+        None
     }
 
     /// Counts a completion of an unknown queue.
@@ -247,7 +295,19 @@ impl StorageTracker {
         }
     }
 
-    /// Ends all commands. Returns the sums by connection.
+    /// Ends the input for the times. Returns those that were not confirmed and that no gap
+    /// contradicts.
+    pub(super) fn finish_times(&mut self) -> Vec<CommandTime> {
+        let mut times = Vec::new();
+        for (connection, queue) in &mut self.queues {
+            let (confirmed, most) = queue.gaps.finish(*connection, &self.streams, queue.sums.most_outstanding);
+            times.extend(confirmed);
+            queue.sums.most_outstanding = most;
+        }
+        times
+    }
+
+    /// Ends all commands, after [`Self::finish_times`]. Returns the sums by connection.
     pub(super) fn finish(&mut self) -> HashMap<u32, Box<StorageSums>> {
         let mut sums: HashMap<u32, Box<StorageSums>> = HashMap::default();
         let Self { queues, strays, early, of_completions, .. } = std::mem::take(self);
@@ -279,6 +339,7 @@ impl CommandQueue {
             order: BTreeMap::new(),
             next: 0,
             memory: BTreeMap::new(),
+            gaps: QueueGaps::default(),
             sums: StorageSums::new(protocol),
         }
     }
@@ -292,12 +353,14 @@ impl CommandQueue {
             self.memory.insert((range.key, range.address), (end, id));
         }
         self.outstanding.insert(id, command);
+        self.gaps.command();
         self.sums.most_outstanding = self.sums.most_outstanding.max(self.outstanding.len() as u64);
     }
 
     fn take(&mut self, id: u64) -> Option<OutstandingCommand> {
         let command = self.outstanding.remove(&id)?;
         self.order.remove(&command.number);
+        self.gaps.ended(command.number);
         for range in command.memory.iter().chain(&command.reply) {
             // A later command may name the same memory.
             let start = (range.key, range.address);
@@ -342,6 +405,12 @@ impl CommandQueue {
     }
 }
 
+/// True if clients do not use ids again: an RPC client counts its transaction ids up (RFC 5531), and
+/// repeats one only to retransmit a call.
+const fn has_unique_ids(protocol: UpperLayer) -> bool {
+    matches!(protocol, UpperLayer::Nfs)
+}
+
 /// Commands that read count as READs, those that write as WRITEs, all others as SENDs. Commands that
 /// set up a queue are not measured.
 fn timing_key(transfer: &CommandTransfer, completion: &StorageCompletion) -> Option<TimingKey> {
@@ -357,118 +426,4 @@ fn timing_key(transfer: &CommandTransfer, completion: &StorageCompletion) -> Opt
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use ibscope_parsers::{Endpoint, Lid};
-
-    const CLIENT: u32 = 0;
-    const SERVER: u32 = 1;
-
-    fn ends() -> EndpointPair {
-        (Endpoint::from_lid(Lid(1)), Endpoint::from_lid(Lid(2)))
-    }
-
-    fn send(storage: &mut StorageTracker, connection: u32, payload: &[u8]) -> Option<CommandTime> {
-        let (client, server) = ends();
-        let is_client = connection.is_multiple_of(2);
-        let send = StorageSend {
-            connection,
-            pair: if is_client { (client, server) } else { (server, client) },
-            partner: (!is_client).then(|| connection - 1),
-            time_ns: 0,
-            payload: Payload::whole(payload),
-        };
-        storage.send(UpperLayer::Srp, send)
-    }
-
-    /// SRP command (T10 SRP r16a): READ(10) with indirect descriptors of 4 KiB.
-    fn command(tag: u64, descriptors: u8) -> Vec<u8> {
-        let mut bytes = vec![0; 48];
-        (bytes[0], bytes[5], bytes[7], bytes[32]) = (0x02, 0x02, descriptors, 0x28);
-        bytes[8..16].copy_from_slice(&tag.to_be_bytes());
-        bytes.extend([0; 16]);
-        bytes.extend((4096 * u32::from(descriptors)).to_be_bytes());
-        for key in 1..=u32::from(descriptors) {
-            bytes.extend([&[0; 8][..], &key.to_be_bytes(), &4096u32.to_be_bytes()].concat());
-        }
-        bytes
-    }
-
-    fn response(tag: u64) -> Vec<u8> {
-        let mut bytes = vec![0; 36];
-        bytes[0] = 0xC1;
-        bytes[8..16].copy_from_slice(&tag.to_be_bytes());
-        bytes
-    }
-
-    fn counts(storage: &mut StorageTracker, status: StorageStatus) -> StorageCounts {
-        let sums = storage.finish();
-        let of = |sums: &StorageSums| {
-            let of = sums.results.iter().filter(|((_, own), _)| *own == status).map(|(_, counts)| *counts);
-            of.fold(StorageCounts::default(), |mut sum, counts| {
-                sum += counts;
-                sum
-            })
-        };
-        sums.get(&CLIENT).map_or_else(StorageCounts::default, |sums| of(sums))
-    }
-
-    #[test]
-    fn the_oldest_of_too_many_outstanding_commands_is_dropped_and_counted() {
-        let mut storage = StorageTracker::default();
-        for tag in 0..MAX_OUTSTANDING as u64 {
-            send(&mut storage, CLIENT, &command(tag, 1));
-        }
-        assert_eq!(storage.queues[&CLIENT].sums.dropped, 0);
-        send(&mut storage, CLIENT, &command(MAX_OUTSTANDING as u64, 1));
-        assert_eq!((storage.queues[&CLIENT].sums.dropped, storage.outstanding), (1, MAX_OUTSTANDING));
-        assert!(send(&mut storage, SERVER, &response(0)).is_none(), "dropped");
-        assert!(send(&mut storage, SERVER, &response(1)).is_some());
-        assert_eq!(storage.queues[&CLIENT].sums.without_command, 1);
-        assert_eq!(counts(&mut storage, StorageStatus::NoCompletion).commands, MAX_OUTSTANDING as u64);
-    }
-
-    #[test]
-    fn data_belong_to_the_first_memory_ranges_of_a_command() {
-        for (r_key, expected_bytes) in [(MAX_RANGES as u32, 4096), (MAX_RANGES as u32 + 1, 0)] {
-            let mut storage = StorageTracker::default();
-            send(&mut storage, CLIENT, &command(7, MAX_RANGES as u8 + 1));
-            storage.rdma((SERVER, Some(CLIENT)), Reth { va: 0, r_key, dma_len: 4096 }, Some(&[]));
-            send(&mut storage, SERVER, &response(7));
-            let counts = counts(&mut storage, StorageStatus::Success);
-            let length_bytes = 4096 * (MAX_RANGES as u64 + 1);
-            assert_eq!((counts.rdma_read_bytes, counts.read_bytes), (expected_bytes, length_bytes), "key {r_key}");
-        }
-    }
-
-    /// 16-byte messages before the first command, on so many connections; the last of them turns out
-    /// to carry completions.
-    #[test]
-    fn early_completions_of_too_many_connections_do_not_count() {
-        for (connections, expected) in [(MAX_EARLY, 1), (MAX_EARLY + 1, 0)] {
-            let mut storage = StorageTracker::default();
-            let (client, server) = ends();
-            let last = 2 * (connections as u32 - 1) + 1;
-            let early = |connection, payload, partner| StorageSend {
-                connection,
-                pair: if partner == Some(0) { (server, client) } else { (client, server) },
-                partner,
-                time_ns: 0,
-                payload: Payload::whole(payload),
-            };
-            for number in 0..connections as u32 {
-                storage.send(UpperLayer::NvmeOf, early(2 * number + 1, &[0; 16], Some(2 * number)));
-            }
-            // NVM Express base specification: a READ by keyed SGL.
-            let mut read = [0; 64];
-            (read[0], read[1], read[2], read[39]) = (0x02, 0x40, 9, 0x40);
-            let commands = StorageSend { pair: (client, server), partner: None, ..early(last - 1, &read, None) };
-            storage.send(UpperLayer::NvmeOf, commands);
-            let mut completion = [0; 16];
-            completion[12] = 9;
-            storage.send(UpperLayer::NvmeOf, early(last, &completion, Some(last - 1)));
-            let sums = storage.finish();
-            assert_eq!(sums[&(last - 1)].without_command, expected, "{connections} connections");
-        }
-    }
-}
+mod tests;

@@ -18,7 +18,7 @@ pub(super) fn table() -> Table<StorageRow> {
         .column("result", Name, STORAGE_RESULT, |row| row.result.name())
         .name("status", "status of the protocol, of RPC or of the transport", |row| Some(&row.status))
         .counts(StorageCounts::COLUMNS, |row| row.counts.values())
-        .column("most_outstanding", Count, "most commands of the connection that were outstanding at a time", |row| {
+        .column("most_outstanding", Count, "most commands of the connection that were outstanding at a time; where packets are missing, without those whose completion may be missing", |row| {
             row.most_outstanding
         })
 }

@@ -50,8 +50,9 @@ fn shown(number: Option<u64>, format: fn(u64) -> String) -> String {
     number.map_or_else(|| "?".to_owned(), format)
 }
 
-fn shown_time(times: &Histogram, share: f64) -> String {
-    quantile(times, share).map_or_else(|| "-".to_owned(), |ns| time(ns as f64))
+fn shown_time(totals: &StorageTotals, share: f64) -> String {
+    let unknown = if totals.untimed > 0 { "?" } else { "-" };
+    totals.time_quantile(share).map_or_else(|| unknown.to_owned(), |ns| time(ns as f64))
 }
 
 /// The columns of `storage`.
@@ -89,14 +90,17 @@ pub(super) fn pairs_table<'a>() -> Table<StoragePairRow<'a>> {
         .column(
             "latency_median_ns",
             Nanoseconds,
-            "half of the times from command to completion are shorter; empty without times",
-            |row| quantile(&row.totals.times, 0.5),
+            "half of the times from command to completion are shorter; empty if the times of half of the completed commands are unknown",
+            |row| row.totals.time_quantile(0.5),
         )
-        .shown("median", |row| shown_time(&row.totals.times, 0.5))
-        .column("latency_p99_ns", Nanoseconds, "99 % of these times are shorter", |row| {
-            quantile(&row.totals.times, 0.99)
-        })
-        .shown("p99", |row| shown_time(&row.totals.times, 0.99))
+        .shown("median", |row| shown_time(row.totals, 0.5))
+        .column(
+            "latency_p99_ns",
+            Nanoseconds,
+            "99 % of these times are shorter; empty if the times of more than 1 % of the completed commands are unknown",
+            |row| row.totals.time_quantile(0.99),
+        )
+        .shown("p99", |row| shown_time(row.totals, 0.99))
 }
 
 /// Commands with one operation and one status.
@@ -181,7 +185,7 @@ pub(super) fn sizes_table<'a>() -> Table<StorageSizeRow<'a>> {
             |row| row.key.from_bytes,
         )
         .shown_left("size", |row| size(Some(row.key.from_bytes)))
-        .column("commands", Count, "completed commands with a measured time", |row| row.times.samples())
+        .column("commands", Count, "completed commands with a measured time; no rows if those are not half of all", |row| row.times.samples())
         .headed("commands")
         .column("median_ns", Nanoseconds, "half of the times from command to completion are shorter", |row| {
             row.times.quantile(0.5)
@@ -208,7 +212,7 @@ fn size_rows(storage: &Storage) -> impl Iterator<Item = StorageSizeRow<'_>> {
 /// The message for a profile without a table of storage commands.
 pub const NOT_ANALYZED: &str = "storage commands were not analyzed: the profile was written with `--no-mpi` or by an earlier version of ibscope; analyze the captures again\n";
 
-pub(super) const NOTHING: &str = "no command of NVMe over Fabrics, NFS over RDMA, iSER or SRP was found\n";
+const NOTHING: &str = "no command of NVMe over Fabrics, NFS over RDMA, iSER or SRP was found\n";
 
 /// The terminal table: one line per client and server, below the name of their class.
 #[must_use]
@@ -219,7 +223,7 @@ pub fn table(storage: &Storage) -> String {
         let rows: Vec<_> = pair_rows(storage).filter(|row| row.pair.class == *class).collect();
         format!("{}\n{}\n", class.name(), without(1, pairs_table()).text(rows))
     };
-    or_nothing(classes.iter().map(part))
+    or_nothing(storage, classes.iter().map(part))
 }
 
 /// The terminal table by operation and status, below the client and the server.
@@ -239,19 +243,37 @@ fn by_pair<R: HasStoragePair>(storage: &Storage, rows: impl Iterator<Item = R>, 
     let rows: Vec<R> = rows.filter(|row| storage.pairs.contains_key(row.storage_pair())).collect();
     let table = without(3, table);
     let pairs = rows.chunk_by(|a, b| a.storage_pair() == b.storage_pair());
-    or_nothing(pairs.map(|rows| format!("{}\n{}\n", heading(storage, rows[0].storage_pair()), table.text(rows))))
+    or_nothing(
+        storage,
+        pairs.map(|rows| format!("{}\n{}\n", heading(storage, rows[0].storage_pair()), table.text(rows))),
+    )
 }
 
 /// The parts of a text, or that there are none.
-fn or_nothing(parts: impl Iterator<Item = String>) -> String {
+fn or_nothing(storage: &Storage, parts: impl Iterator<Item = String>) -> String {
     let parts: Vec<String> = parts.collect();
-    if parts.is_empty() { NOTHING.to_owned() } else { parts.join("\n") }
+    if parts.is_empty() { nothing(storage) } else { parts.join("\n") }
+}
+
+/// The text without commands.
+pub(super) fn nothing(storage: &Storage) -> String {
+    match &storage.unknown_because {
+        Some(because) => format!("storage commands are unknown, because {because}\n"),
+        None if storage.pairs.is_empty() => NOTHING.to_owned(),
+        None => "the times of the commands are unknown\n".to_owned(),
+    }
 }
 
 fn heading(storage: &Storage, pair: &StoragePair) -> String {
-    let most = storage.pairs.get(pair).map_or(0, |totals| totals.most_outstanding);
     let ports = format!("{}: client {}, server {}", pair.class.name(), pair.client.name(), pair.server.name());
-    format!("{ports}; at most {} outstanding per connection", count_of(most, "command"))
+    let Some(totals) = storage.pairs.get(pair) else { return ports };
+    match (totals.most_outstanding, totals.outstanding_at_least) {
+        (Some(most), _) => format!("{ports}; at most {} outstanding per connection", count_of(most, "command")),
+        (None, 0) => format!("{ports}; outstanding commands unknown"),
+        (None, least) => {
+            format!("{ports}; outstanding commands per connection unknown, at a time at least {}", group(least))
+        }
+    }
 }
 
 /// The table without its first columns, which its heading shows.
@@ -285,12 +307,15 @@ pub fn json(storage: &Storage, timeline: Option<Value>, out: &mut dyn Write) -> 
             "without_command": totals.without_command,
             "admin": totals.admin_commands,
             "most_outstanding": totals.most_outstanding,
+            "outstanding_at_least": totals.outstanding_at_least,
+            "untimed": totals.untimed,
         })
     });
     let mut document = json!({
         "pairs": pairs,
         "operations": operations_table().objects(operation_rows(storage)),
         "sizes": sizes_table().objects(size_rows(storage)),
+        "unknown_because": storage.unknown_because,
         "notes": storage.notes,
     });
     if let Some(timeline) = timeline {

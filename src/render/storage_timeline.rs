@@ -1,9 +1,9 @@
 //! Storage over time as terminal table, csv and JSON rows.
 
-use super::storage::{HasStoragePair, NOTHING, pair, quantile};
+use super::storage::{HasStoragePair, nothing, pair, quantile};
 use super::table::Table;
 use super::units::{bytes, duration, group, seconds_since, time, utc};
-use crate::analysis::storage::StoragePair;
+use crate::analysis::storage::{Storage, StoragePair};
 use crate::analysis::storage_timeline::{StorageBin, StorageTimeline};
 use crate::model::Histogram;
 use crate::model::column::ColumnUnit::{Bytes, Count, Nanoseconds, Timestamp};
@@ -48,7 +48,7 @@ fn timeline_table(origin_ns: i64) -> Table<StorageBin> {
         .column(
             "commands",
             Count,
-            "completed commands that began in this bin; empty if they were not measured, or if packets are truncated before the command",
+            "completed commands that began in this bin, without those whose time is unknown; empty if they were not measured, or if packets are truncated before the command",
             |bin| bin.times.as_ref().map(Histogram::samples),
         )
         .shown("commands", |bin| bin.times.as_ref().map_or_else(|| "?".to_owned(), |times| group(times.samples())))
@@ -85,8 +85,8 @@ pub(super) fn described_table() -> Table<StorageBin> {
 /// The terminal table: one part per client and server, whose lines combine bins so that all fit on a
 /// screen.
 #[must_use]
-pub fn timeline_text(timeline: &StorageTimeline) -> String {
-    let Some((start_ns, end_ns)) = timeline.span_ns() else { return NOTHING.to_owned() };
+pub fn timeline_text(storage: &Storage, timeline: &StorageTimeline) -> String {
+    let Some((start_ns, end_ns)) = timeline.span_ns() else { return nothing(storage) };
     let mut pairs: BTreeMap<&StoragePair, BTreeMap<i128, StorageBin>> = BTreeMap::new();
     timeline.bins.iter().for_each(|bin| _ = pairs.entry(&bin.pair).or_default());
     let lines = (MAX_LINES / pairs.len() as i128).max(1);

@@ -13,6 +13,7 @@ use crate::wire::profile;
 use ibscope::model::Profile;
 use ibscope::pipeline::{AnalysisOptions, analyze, merge};
 use ibscope::profile::ProfileWriter;
+use ibscope_samples::hard::frame::change_packets;
 use ibscope_samples::hard::{Recording, combine, partial};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -71,6 +72,31 @@ fn compare(found: &RankCells, truth: &RankCells, case: &str) -> bool {
         assert!(*messages <= most && *bytes <= most_bytes, "{case}: {pair:?} {messages} {bytes}, truth {truth:?}");
     }
     found == truth
+}
+
+/// The data of a program may begin with the bytes of a header of `ob1`.
+#[test]
+fn data_that_looks_like_a_header_of_an_mpi_library_is_data() {
+    for run in ONE_PORT {
+        // `MATCH` to `FIN` of `ob1`, in the two places that its headers have them.
+        for byte in [0x41, 0x44, 0x47, 0x49] {
+            let folder = tempfile::tempdir().expect("folder");
+            let change = |node: u32| {
+                let recording = Recording::read(&recorded(run, &format!("node{node}"))).expect("recording");
+                let changed = change_packets(&recording, |_, frame, data| {
+                    if frame.opcode.is_write() && frame.opcode.is_first() {
+                        data[frame.payload_at..frame.payload_at + 8].fill(byte);
+                        frame.seal(data);
+                    }
+                });
+                let path = folder.path().join(format!("node{node}.pcap"));
+                changed.write(&path).expect("written");
+                path
+            };
+            let found = profile(&[1, 2].map(change));
+            assert_eq!(by_node(&found, node), truth(run), "{run}, byte {byte:#x}");
+        }
+    }
 }
 
 #[test]

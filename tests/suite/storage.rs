@@ -7,6 +7,8 @@
 //! iSER, SRP, errors of `NVMe` and rejects of RPC have no recorded run: their traffic is constructed
 //! from the specifications that the functions name.
 
+mod loss;
+
 use crate::runs::{self, RecordedRun};
 use crate::tools;
 use crate::wire::{WireBuilder, WireQueuePair, profile, profile_of};
@@ -138,7 +140,6 @@ fn data_on_the_wire_are_the_data_of_the_commands() {
     assert_eq!(sums(&RUNS[2]), [RUNS[2].read_bytes, RUNS[2].written_bytes]);
 }
 
-/// Each number of a truncated capture is the right one or unknown with a reason.
 fn over_time(profile: &Profile, bin_ns: Option<i64>) -> StorageTimeline {
     storage_timeline(profile, &found(profile), bin_ns).expect("a timeline")
 }
@@ -219,32 +220,6 @@ fn outputs_over_time() {
     let line = summary.lines().find(|line| line.starts_with("storage")).expect("a line");
     // 7 471 104 and 2 490 368 bytes.
     assert!(line.contains("nfs: 188 commands (7.1 MiB read, 2.4 MiB written, 0 errors, median "), "{line}");
-}
-
-#[test]
-fn truncated_captures_have_no_wrong_number() {
-    for truth in &RUNS {
-        let recording = Recording::read(&run(truth).folder.join("node1.pcap.zst")).expect("capture");
-        let mut complete = 0;
-        for snap_bytes in [62, 74, 84, 94, 100, 118, 130, 150, 174, 190, 212, 256, 320, 384] {
-            let storage = found(&profile_of(&partial::truncate(&recording, snap_bytes)));
-            let case = format!("{}, {snap_bytes} bytes: {:?} {:?}", truth.run, storage.pairs, storage.notes);
-            assert!(storage.pairs.len() <= 1, "{case}");
-            for totals in storage.pairs.values() {
-                let numbers = [
-                    (totals.commands, truth.commands),
-                    (totals.read_bytes, truth.read_bytes),
-                    (totals.written_bytes, truth.written_bytes),
-                    (totals.errors, 0),
-                ];
-                assert!(numbers.iter().all(|(number, truth)| number.is_none_or(|number| number == *truth)), "{case}");
-                let is_complete = numbers.iter().all(|(number, _)| number.is_some());
-                assert!(is_complete || !storage.notes.is_empty(), "{case}");
-                complete += u32::from(is_complete);
-            }
-        }
-        assert!((1..14).contains(&complete), "{}: {complete}", truth.run);
-    }
 }
 
 /// Two parts of a capture: no number is above the truth, together they are the whole, and commands
@@ -418,7 +393,9 @@ fn constructed_srp() {
     let expected = [10 + 5 + 1 + 2, read_bytes, 5 * 4096, 1, 1, 1];
     assert_numbers(&storage, ConnectionClass::Srp, expected, [read_bytes + 96, 5 * 4096]);
     let (_, totals) = only(&storage);
-    assert_eq!((totals.most_outstanding, totals.times.samples()), (2, 17));
+    // The command of the last response may have been outstanding with all of these.
+    assert_eq!((totals.most_outstanding, totals.outstanding_at_least), (None, 2));
+    assert_eq!((totals.times.samples(), totals.untimed), (17, 0));
 }
 
 /// iSER header (RFC 7145, section 9.2) with a SCSI command (RFC 7143, section 11.3).

@@ -100,6 +100,15 @@ impl Nccl {
         !self.by_direction.is_empty() && self.by_direction.contains_key(&direction)
     }
 
+    /// True for a WRITE on a path whose earlier WRITEs carried data, or into the memory of a receive.
+    pub(super) fn is_data(&self, direction: DataDirection, connection: u32, reth: &Reth) -> bool {
+        if self.paths.get(&connection).is_some_and(|path| path.queue.is_some()) {
+            return true;
+        }
+        let mut queues = self.by_direction.get(&direction).into_iter().flatten();
+        queues.any(|number| self.queues.get(number).is_some_and(|queue| queue.position(reth, 0, false).is_some()))
+    }
+
     /// Takes a WRITE from the sender of data to the receiver. `body` is its captured payload, if it
     /// is a single packet.
     pub(super) fn write(
