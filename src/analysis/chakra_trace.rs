@@ -6,7 +6,7 @@
 //! Chakra has no dependency on the start of a node. An operation that starts after the start of
 //! another one therefore depends on the nodes that end before that one starts.
 
-use super::collective_instances::CollectiveInstance;
+use super::collective_instances::{CollectiveInstance, UncertainOperations};
 use super::instances::InstanceList;
 use super::rank_schedule::{JOINED_RECEIVES, PeerMessage, RankOperation, RankOperationKind};
 use crate::model::count_of;
@@ -93,7 +93,7 @@ pub fn collectives_unknown_because(list: &InstanceList, job: u32) -> Option<Stri
 
 fn is_known(own: &CollectiveInstance) -> bool {
     let is_of_all = own.ranks.is_some_and(|ranks| own.activity.len() == ranks as usize);
-    is_of_all && input_bytes(own.operation, own.ranks, own.bytes).is_some()
+    UncertainOperations::default().keep(own) && is_of_all && input_bytes(own.operation, own.ranks, own.bytes).is_some()
 }
 
 /// Turns the operations of a job into nodes.
@@ -255,6 +255,7 @@ mod tests {
             operation: MpiOperation::Allreduce,
             algorithms: Vec::new(),
             confidence: Confidence::High,
+            misses_messages: false,
             ranks: Some(2),
             bytes,
             start_ns: 0,

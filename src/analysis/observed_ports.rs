@@ -35,7 +35,8 @@ fn shows_both_ports_of_each_pair(profile: &Profile) -> bool {
 }
 
 /// True if all inputs overlap in time.
-fn are_at_once(profile: &Profile) -> bool {
+#[must_use]
+pub(crate) fn are_at_once(profile: &Profile) -> bool {
     let times = || profile.inputs.iter().map(|input| (input.coverage.first_time_ns, input.coverage.last_time_ns));
     let latest_start = times().map(|(first, _)| first).max().flatten();
     let first_end = times().filter_map(|(_, last)| last).min();

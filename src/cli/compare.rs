@@ -9,7 +9,7 @@ use super::common::usage::UsageError;
 use super::common::{input, output};
 use crate::analysis::GroupBy;
 use crate::analysis::compare::{compare, compare_runs};
-use crate::model::{Profile, TrustVerdict};
+use crate::model::Profile;
 use crate::pipeline;
 use crate::render;
 use crate::render::compare::several::{self, letter};
@@ -123,10 +123,9 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
         })?;
     }
     for (run, (place, profile)) in places.iter().zip(&profiles).enumerate() {
-        let is_incomplete = matches!(profile.trust.verdict, TrustVerdict::Incomplete | TrustVerdict::Sampled);
-        let verdict = is_incomplete
-            .then(|| format!("the capture is {}, so its counts may differ by chance", profile.trust.verdict.name()));
-        let note = input::pointer(place, profile).or(verdict);
+        let doubt = || render::compare::doubt(profile);
+        let verdict = || doubt().map(|doubt| format!("{doubt}, so its counts may differ by chance"));
+        let note = input::pointer(place, profile).or_else(verdict);
         output::notes(note.map(|note| format!("{}: {note}", letter(run))).as_slice());
     }
     Ok(ExitCode::SUCCESS)

@@ -2,6 +2,7 @@
 
 use super::common::arguments::CaptureArgs;
 use super::common::{input, output};
+use crate::analysis::collective_instances::UncertainOperations;
 use crate::analysis::rank_events::{LeftOutMessages, RankMessage};
 use crate::model::profile::JobRow;
 use crate::model::{MessageRow, Profile, count_either};
@@ -124,6 +125,37 @@ pub(super) fn note_left_out(left_out: LeftOutMessages) {
             left_out.operations,
             "collective operation is left out, because its kind is not known",
             "collective operations are left out, because their kinds are not known",
+        ),
+    ] {
+        if count > 0 {
+            output::eprint_line(&format!("note: {}", count_either(count, one, many)));
+        }
+    }
+    note_uncertain(left_out.uncertain);
+    if left_out.uncertain.kept > 0 {
+        let kept = count_either(
+            left_out.uncertain.kept,
+            "collective operation has low confidence: several calls could send its messages, or messages of its \
+             communicator may be missing",
+            "collective operations have low confidence: several calls could send their messages, or messages of \
+             their communicators may be missing",
+        );
+        output::eprint_line(&format!("note: {kept}; `ibscope collectives --view instances` marks them"));
+    }
+}
+
+/// Prints notes on the collective operations that are left out because they are uncertain.
+pub(super) fn note_uncertain(operations: UncertainOperations) {
+    for (count, one, many) in [
+        (
+            operations.unmatched,
+            "collective operation is left out, because its messages match no known algorithm",
+            "collective operations are left out, because their messages match no known algorithm",
+        ),
+        (
+            operations.with_missing_messages,
+            "collective operation is left out, because messages of its communicator are missing",
+            "collective operations are left out, because messages of their communicators are missing",
         ),
     ] {
         if count > 0 {

@@ -106,6 +106,7 @@ pub(super) fn run(args: &MessagesArgs) -> anyhow::Result<ExitCode> {
             "note: {incomplete} of {count} messages are incomplete: some of their packets are not in the capture"
         ));
     }
+    input::ports_note(&profile, "messages between other ports are missing");
     input::coverage_note(&profile);
     output::notes(&profile.notes);
     Ok(input::exit_code(&args.captures.reading, &profile.coverage))

@@ -75,12 +75,11 @@ pub(super) fn run(args: &Otf2Args) -> anyhow::Result<ExitCode> {
     let events = plan.events(messages).map(|event| event.map(|event| record(&event, args.requests)));
     writer.write(&definitions, events.chain(rates.samples.iter().map(|sample| Ok(rates_record(sample)))))?;
     archive.commit(|archive| fs::rename(archive, &place)).with_context(cannot_write)?;
-    let operations = instances.instances.len() as u64 - plan.left_out.operations;
     output::eprint_line(&format!(
         "{}, {} and {} written to {}",
         count_of(plan.messages, "message"),
         count_of(plan.one_sided, "one-sided operation"),
-        count_of(operations, "collective operation"),
+        count_of(plan.operations, "collective operation"),
         args.output.join("traces.otf2").display()
     ));
     notes(args, &profile, &plan, &instances, &rates);
@@ -163,5 +162,6 @@ fn notes(args: &Otf2Args, profile: &Profile, plan: &EventPlan, instances: &Insta
         output::eprint_line(&format!("note: the archive has no collective operations: {reason}"));
     }
     output::notes(&collective_instances::notes(instances));
+    input::ports_note(profile, "messages and operations between other ports, and their part of the rates, are missing");
     input::notes(&args.captures.inputs, &args.captures.reading, profile);
 }

@@ -136,6 +136,7 @@ pub(super) fn run(args: &RatesArgs) -> anyhow::Result<ExitCode> {
     })?;
     output::notes(&render::rates::notes(&rates, args.window, default_bin_ns));
     input::notes_on_times(&profile);
+    input::ports_note(&profile, "traffic between other ports is missing");
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }
@@ -165,6 +166,7 @@ fn run_links(args: &RatesArgs, figures: FigureFiles) -> anyhow::Result<ExitCode>
     })?;
     output::notes(&render::rates::link_notes(&rates));
     input::notes_on_times(&profile);
+    input::ports_note(&profile, "traffic between other ports is missing");
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }

@@ -96,6 +96,7 @@ pub(super) fn run(args: &TimelineArgs) -> anyhow::Result<ExitCode> {
     })?;
     output::notes(matrix_note::note(&profile, by, selected).as_slice());
     input::notes_on_times(&profile);
+    input::ports_note(&profile, "traffic between other ports is missing");
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }

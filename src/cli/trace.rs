@@ -5,6 +5,8 @@ use super::common::arguments::{InputArgs, ScopeArgs};
 use super::common::files::{self, OutputFile};
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
+use super::job_messages::note_uncertain;
+use crate::analysis::collective_instances::UncertainOperations;
 use crate::analysis::instances::{InstanceCollector, InstanceList};
 use crate::model::{Profile, count_either, count_of};
 use crate::pipeline::{self, MessageIter};
@@ -50,6 +52,9 @@ enum EventSource {
     Timeline,
 }
 
+/// The collective operations, and counts of those that the trace does not have.
+type TracedInstances = (InstanceList, UncertainOperations);
+
 /// Runs `ibscope trace`.
 pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     input::check(&args.inputs)?;
@@ -57,7 +62,7 @@ pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     let place = args.output.as_ref().filter(|place| place.as_os_str() != "-");
     let file = OutputFile::open_private(place, &input::files(&args.inputs, &args.reading))?;
     let (profile, source) = source(args)?;
-    let (written, instances) = match file {
+    let (written, (instances, uncertain)) = match file {
         None => {
             let mut written = Ok(Default::default());
             output::results(|out| {
@@ -68,7 +73,7 @@ pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
         }
         Some(file) => {
             let place = file.place().to_owned();
-            let mut written = <(TraceCounts, InstanceList)>::default();
+            let mut written = <(TraceCounts, TracedInstances)>::default();
             file.finish_with(|file| {
                 let mut out = BufWriter::with_capacity(1 << 16, file);
                 written = write(args, &profile, source, &mut out)?;
@@ -84,7 +89,7 @@ pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
             written
         }
     };
-    notes(args, &profile, written, &instances);
+    notes(args, &profile, written, (&instances, uncertain));
     Ok(input::exit_code(&args.reading, &profile.coverage))
 }
 
@@ -106,12 +111,12 @@ fn write(
     profile: &Profile,
     source: EventSource,
     out: &mut dyn Write,
-) -> anyhow::Result<(TraceCounts, InstanceList)> {
+) -> anyhow::Result<(TraceCounts, TracedInstances)> {
     let failed = |error: io::Error| match &args.output {
         Some(place) if error.kind() != io::ErrorKind::BrokenPipe => files::write_error(place, &error),
         _ => error.into(),
     };
-    let mut instances = InstanceList::default();
+    let (mut instances, mut uncertain) = TracedInstances::default();
     let mut events = trace::TraceWriter::begin(profile, args.max_events, out).map_err(failed)?;
     match source {
         EventSource::Timeline => events.counters()?.map_err(failed)?,
@@ -123,15 +128,20 @@ fn write(
                 collector.add(profile, &row);
             }
             instances = collector.finish(profile);
-            for own in &instances.instances {
+            for own in instances.instances.iter().filter(|own| uncertain.keep(own)) {
                 events.operation(own).map_err(failed)?;
             }
         }
     }
-    Ok((events.finish().map_err(failed)?, instances))
+    Ok((events.finish().map_err(failed)?, (instances, uncertain)))
 }
 
-fn notes(args: &TraceArgs, profile: &Profile, written: TraceCounts, instances: &InstanceList) {
+fn notes(
+    args: &TraceArgs,
+    profile: &Profile,
+    written: TraceCounts,
+    (instances, uncertain): (&InstanceList, UncertainOperations),
+) {
     let TraceCounts { shown, over_limit: beyond, without_time, operations, operations_over_limit } = written;
     if pipeline::is_profile(&args.inputs[0]) {
         output::eprint_line(
@@ -161,6 +171,7 @@ fn notes(args: &TraceArgs, profile: &Profile, written: TraceCounts, instances: &
     if let Some(reason) = instances.unknown_because {
         output::eprint_line(&format!("note: the trace has no collective operations: {reason}"));
     }
+    note_uncertain(uncertain);
     output::notes(&collective_instances::notes(instances));
     if without_time > 0 {
         let messages = count_either(
@@ -170,5 +181,8 @@ fn notes(args: &TraceArgs, profile: &Profile, written: TraceCounts, instances: &
         );
         output::eprint_line(&format!("note: {messages}"));
     }
+    let is_profile = pipeline::is_profile(&args.inputs[0]);
+    let missing = if is_profile { "traffic between other ports is" } else { "messages between other ports are" };
+    input::ports_note(profile, &format!("{missing} missing"));
     input::notes(&args.inputs, &args.reading, profile);
 }

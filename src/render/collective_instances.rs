@@ -254,6 +254,7 @@ mod tests {
             operation,
             algorithms: algorithms.to_vec(),
             confidence: Confidence::High,
+            misses_messages: false,
             ranks: Some(4),
             bytes: Some(1023 << 10),
             start_ns: 4_321_123_000_000,

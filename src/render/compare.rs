@@ -5,13 +5,16 @@ pub mod several;
 use crate::analysis::compare::{
     Comparison, ComparisonVerdict, LatencyComparison, MovedRank, Placements, ValueComparison,
 };
+use crate::analysis::coverage::States;
 use crate::analysis::latency::LatencyKey;
 use crate::analysis::observed_ports::PORTS_MAY_BE_MISSING;
 use crate::analysis::{GroupBy, Label};
 use crate::model::column::ColumnUnit::{Bytes, Count, Name, Nanoseconds, OfValue, Ratio};
 use crate::model::column::{ColumnDescription, ColumnType};
+use crate::model::{Profile, TrustVerdict};
 use crate::render::columns::columns;
 use crate::render::table::{ColumnValue, Table, write_document};
+use crate::render::trust;
 use crate::render::units::{bytes, bytes_per_second, count_of, group, per_second, size, span, time};
 use serde_json::json;
 use std::borrow::Cow;
@@ -34,7 +37,20 @@ pub fn table(comparison: &Comparison) -> String {
         "\nCounts of the captured packets are exact. Medians differ beyond chance if their 99 % confidence intervals do not overlap.\n\
          Both describe these two captures only; to measure how much runs vary, compare several runs of A and of B.\n",
     );
+    let is_unknown =
+        |times: &LatencyComparison| times.quantiles.iter().any(|own| own.verdict == ComparisonVerdict::Unknown);
+    if comparison.times.iter().any(is_unknown) {
+        text.push_str("It is unknown whether medians differ, because the times of a sampled capture are biased.\n");
+    }
     text
+}
+
+/// Why counts of a run may be too low, as a clause of a sentence. `None` if its capture is complete, or if
+/// all pairs are and only other packets may be missing.
+pub(crate) fn doubt(profile: &Profile) -> Option<String> {
+    let is_proven = profile.trust.verdict != TrustVerdict::Unknown;
+    let has_incomplete_pairs = || States::of_endpoints(profile).incomplete().next().is_some();
+    trust::doubt(&profile.trust).filter(|_| is_proven || has_incomplete_pairs())
 }
 
 /// The ranks that are on another node in B; `None` if there are none.
@@ -201,12 +217,13 @@ fn times(comparison: &Comparison) -> String {
 }
 
 fn health(comparison: &Comparison) -> String {
-    let differ: Vec<CompareRow<'_>> = comparison
-        .health
-        .iter()
-        .filter(|pairing| pairing.verdict != ComparisonVerdict::Equal)
-        .map(|pairing| CompareRow::new("health", pairing))
-        .collect();
+    // A sampled capture has no counts of most events, and the other run often has 0.
+    let is_shown = |pairing: &&ValueComparison| {
+        let [a, b] = pairing.values.map(|value| value.unwrap_or(0.0));
+        pairing.verdict != ComparisonVerdict::Equal && (a, b) != (0.0, 0.0)
+    };
+    let differ: Vec<CompareRow<'_>> =
+        comparison.health.iter().filter(is_shown).map(|pairing| CompareRow::new("health", pairing)).collect();
     if differ.is_empty() {
         return "\nhealth: no count differs\n".to_owned();
     }

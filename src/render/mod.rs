@@ -38,7 +38,7 @@ mod table;
 pub mod text;
 pub mod theoretical_minimum;
 pub mod trace;
-mod trust;
+pub(crate) mod trust;
 mod units;
 pub mod waits;
 

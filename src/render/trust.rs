@@ -6,6 +6,15 @@ use crate::model::{PacketBounds, Trust, TrustVerdict, printable};
 /// Reasons in the summary; `health` lists all.
 const MAX_REASONS: usize = 2;
 
+/// Whether the capture holds all packets, as a clause of a sentence; `None` if it does.
+pub(crate) fn doubt(trust: &Trust) -> Option<String> {
+    match trust.verdict {
+        TrustVerdict::Complete => None,
+        TrustVerdict::Unknown => Some("it is unknown whether the capture is complete".to_owned()),
+        TrustVerdict::Incomplete | TrustVerdict::Sampled => Some(format!("the capture is {}", trust.verdict.name())),
+    }
+}
+
 /// The verdict and the missing packets.
 pub(super) fn sentence(trust: &Trust) -> String {
     if trust.verdict == TrustVerdict::Sampled {

@@ -2,6 +2,9 @@
 
 use crate::runs;
 use crate::tools::{ibscope, result, sample};
+use ibscope_samples::Random;
+use ibscope_samples::hard::Recording;
+use ibscope_samples::hard::partial::{self, SamplingScheme, SamplingUnit};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -206,6 +209,73 @@ fn pairs_that_a_capture_does_not_show_are_unknown() {
     assert!(by_endpoint(&[], &port, &whole).contains(&line.replace("in B", "in A")));
     // The capture of all ports shows that a pair sent nothing.
     assert!(!by_endpoint(&[], &whole, &whole).contains("not captured"));
+}
+
+/// Writes changed captures of a run, and the profile of all of them.
+fn changed(folder: &Path, name: &str, captures: &[Recording], options: &[&str]) -> PathBuf {
+    let captures: Vec<PathBuf> = (captures.iter().enumerate())
+        .map(|(number, capture)| {
+            let path = folder.join(format!("{name}{number}.pcap"));
+            capture.write(&path).expect("written");
+            path
+        })
+        .collect();
+    let place = folder.join(format!("{name}.ibp"));
+    result(&[&["analyze", "-o", place.to_str().expect("path")], options].concat(), &captures);
+    place
+}
+
+/// A snap length of 64 bytes hides lengths of messages, so pairs may miss some: a note names the run.
+#[test]
+fn a_run_that_may_be_incomplete_is_named() {
+    let folder = tempfile::tempdir().expect("folder");
+    let captures: Vec<Recording> = (runs::of_second_set("mixed-mpi-plus-nfs").every_node().iter())
+        .map(|path| Recording::read(path).expect("capture"))
+        .collect();
+    let whole = changed(folder.path(), "whole", &captures, &[]);
+    let short: Vec<Recording> = captures.iter().map(|capture| partial::truncate(capture, 64)).collect();
+    let short = changed(folder.path(), "short", &short, &[]);
+    let notes = |a: &Path, b: &Path| ibscope([Path::new("compare"), a, b]).stderr;
+    let found = notes(&whole, &short);
+    let is_of = |side: &str| found.lines().any(|line| line.starts_with(&format!("note: {side}: ")));
+    assert!(!is_of("A") && is_of("B"), "{found}");
+    assert!(found.contains("B: it is unknown whether the capture is complete"), "{found}");
+    assert_eq!(notes(&whole, &whole), "");
+}
+
+/// Of a sampled capture, the times between packets that were both sampled are biased: a difference is
+/// unknown, in all outputs.
+#[test]
+fn times_of_a_sampled_run_are_not_compared() {
+    const UNKNOWN: &str = "It is unknown whether medians differ, because the times of a sampled capture";
+    let folder = tempfile::tempdir().expect("folder");
+    let capture = [Recording::read(&runs::named("ompi-rc-ring2").node(1)).expect("capture")];
+    let whole = changed(folder.path(), "whole", &capture, &[]);
+    let choice = (SamplingUnit::Record, SamplingScheme::Random);
+    let sample = partial::subsample(&capture, 1, 4, choice, &mut Random::new(7));
+    let sample = changed(folder.path(), "sample", &sample, &["--sampled", "1/4"]);
+    for (a, b, side) in [(&whole, &sample, "B"), (&sample, &whole, "A")] {
+        let verdicts: Vec<String> = rows(a, b, "latency").into_values().map(|(.., verdict)| verdict).collect();
+        assert!(verdicts.iter().any(|verdict| verdict == "unknown"), "{verdicts:?}");
+        assert!(verdicts.iter().all(|verdict| ["unknown", "one only"].contains(&verdict.as_str())), "{verdicts:?}");
+        let ran = ibscope([Path::new("compare"), a, b]);
+        assert!(ran.stdout.contains(UNKNOWN), "{}", ran.stdout);
+        assert!(ran.stderr.contains(&format!("note: {side}: the capture is sampled")), "{}", ran.stderr);
+    }
+    assert!(!result(&["compare"], &[&whole, &whole]).contains(UNKNOWN));
+    let several = rows_of_runs(&[&whole, &sample, &whole, &whole]);
+    let times: Vec<_> = several.iter().filter(|((of, _), _)| of.starts_with("latency,")).collect();
+    for (of, runs) in &times {
+        let is_of_sample = runs.iter().any(|run| run["run"] == "B" && !run["in_run"].is_empty());
+        assert!(!is_of_sample || ["unknown", "one only"].contains(&runs[0]["verdict"].as_str()), "{of:?} {runs:?}");
+        assert_eq!(runs[0]["deviating_run"], "", "{of:?}");
+    }
+    assert!(times.iter().any(|(_, runs)| runs[0]["verdict"] == "unknown"), "{times:?}");
+    let page = folder.path().join("page.html");
+    let other = sample.to_str().expect("path");
+    result(&["report", "-o", page.to_str().expect("path"), "--compare", other], &[&whole]);
+    let page = fs::read_to_string(&page).expect("page");
+    assert!(page.contains("\"doubts\":[null,\"the capture is sampled\"]"), "the page names the sampled run");
 }
 
 /// A node keeps its identity if only one profile knows its name.

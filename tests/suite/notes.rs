@@ -33,6 +33,24 @@ fn commands_on_a_profile_point_to_the_notes_in_one_line() {
     assert_eq!(compared.iter().filter(|line| line.contains("`ibscope summary ")).count(), 2, "{compared:?}");
 }
 
+/// Two of the four ports of a run: commands that show traffic print that other traffic may be missing.
+#[test]
+fn ports_that_may_be_missing_are_reported() {
+    const NOTE: &str = "note: the captures may not show all ports: ";
+    let run = runs::of_second_set("ompi5-coll-default-4x1");
+    let commands: [&[&str]; 5] = [&["messages"], &["timeline"], &["trace"], &["rates"], &["rates", "--by", "link"]];
+    for command in commands {
+        let notes = |captures: &[std::path::PathBuf]| {
+            let paths = captures.iter().map(|path| path.as_os_str());
+            let ran = ibscope(command.iter().map(std::ffi::OsStr::new).chain(paths));
+            assert_eq!(ran.code, 0, "{command:?}: {}", ran.stderr);
+            ran.stderr.lines().filter(|line| line.starts_with(NOTE)).count()
+        };
+        assert_eq!(notes(&[run.node(1), run.node(2)]), 1, "{command:?}");
+        assert_eq!(notes(&run.every_node()), 0, "{command:?}");
+    }
+}
+
 /// One acknowledged SEND is missing. Commands that do not show the coverage of single pairs print how
 /// many pairs are incomplete.
 #[test]

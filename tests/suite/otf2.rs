@@ -3,6 +3,8 @@
 use crate::memory::{self, MIB};
 use crate::runs::{self, RecordedRun};
 use crate::tools::{ProgramResult, ibscope};
+use ibscope_samples::hard::Recording;
+use ibscope_samples::hard::partial::keep;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufWriter, Write as _};
@@ -252,6 +254,36 @@ fn archives_have_the_collective_operations_of_the_program() {
         // The library itself calls some operations more when it makes communicators.
         assert!(operations.get(&call).is_some_and(|found| *found >= times), "{call:?}: {times}, {operations:?}");
     }
+}
+
+/// Two of the four ports, and one port without one of 33 records: the archive has no operation that the
+/// archive of all ports does not have, and notes count those that it leaves out.
+#[test]
+fn operations_that_the_messages_do_not_show_are_left_out() {
+    const UNMATCHED: &str = "collective operations are left out, because their messages match no known algorithm";
+    const PORTS: &str = "note: the captures may not show all ports: ";
+    let run = runs::of_second_set("ompi5-coll-default-4x1");
+    let folder = tempfile::tempdir().expect("folder");
+    let operations = |inputs: &[PathBuf], name: &str| {
+        let archive = folder.path().join(name);
+        let result = write(inputs, &archive, &[]);
+        assert_eq!(result.code, 0, "{}", result.stderr);
+        (read(&archive).operations, result.stderr)
+    };
+    let (whole, notes) = operations(&run.every_node(), "whole");
+    assert!(!notes.contains(UNMATCHED) && !notes.contains(PORTS), "{notes}");
+    let (part, notes) = operations(&[run.node(1), run.node(2)], "part");
+    assert!(notes.contains(UNMATCHED) && notes.contains(PORTS), "{notes}");
+    assert!(!part.is_empty());
+    for (call, found) in &part {
+        assert!(whole.get(call).is_some_and(|all| found <= all), "{call:?}: {found}, {whole:?}");
+    }
+    let lossy = folder.path().join("lossy.pcap");
+    let recording = Recording::read(&runs::of_second_set("ompi5-coll-allreduce-algos-4x1").node(1)).expect("capture");
+    keep(&recording, |index, _| index % 33 != 7).write(&lossy).expect("written");
+    let (found, notes) = operations(&[lossy], "lossy");
+    assert!(found.is_empty(), "{found:?}");
+    assert!(notes.contains("left out, because messages of their communicators are missing"), "{notes}");
 }
 
 /// Nothing of the user is replaced, a Python without the module is named, and neither leaves

@@ -23,14 +23,16 @@ mod split;
 #[cfg(test)]
 mod tests;
 mod trees;
+mod uncertain;
 
 pub use split::Confidence;
+pub use uncertain::UncertainOperations;
 
 use super::endpoint_label::{GroupBy, Label};
 use super::matrix::{Selection, matrix};
 use super::theoretical_minimum::clocks_ns;
 use crate::model::nodes::Nodes;
-use crate::model::profile::CoverageState;
+use crate::model::profile::{CoverageState, PairCoverage};
 use crate::model::{JobRank, MessageRow, Profile, RankActivity};
 use communicators::{CommunicatorMembers, ContextCommunicators};
 use ibscope_parsers::mpi::{MPICH_WORLD_LAST, MpiOperation, TagLayout, mpich_leaders_parent};
@@ -65,6 +67,9 @@ pub struct CollectiveInstance {
     pub algorithms: Vec<&'static str>,
     /// Confidence in both.
     pub confidence: Confidence,
+    /// True if messages of MPI on this communicator are missing: those of later calls may stand in for
+    /// them.
+    pub misses_messages: bool,
     /// Number of ranks of the communicator, as far as known; `None` if only the leaders of its nodes
     /// are.
     pub ranks: Option<u32>,
@@ -230,7 +235,7 @@ impl CollectiveCollector {
         self.messages.sort_by_key(|message| (message.job, message.times_ns, message.src, message.dst, message.tag));
         let nodes = Nodes::of(profile);
         let clock_bound_ns = clock_bound_ns(profile);
-        let missing = PossiblyMissing { contexts: self.contexts_without_ranks, pairs: incomplete_pairs(profile) };
+        let missing = PossiblyMissing::new(self.contexts_without_ranks, profile);
         let mut instances = Vec::new();
         for messages in self.messages.chunk_by(|a, b| a.job == b.job) {
             instances.extend(of_job(messages, &nodes, profile, (clock_bound_ns, &missing)));
@@ -251,29 +256,49 @@ struct PossiblyMissing {
     /// Communicators with messages whose ranks are unknown.
     contexts: BTreeSet<ContextId>,
     /// Pairs of ranks whose capture is not complete.
-    pairs: BTreeSet<(JobRank, JobRank)>,
+    pairs: RankPairs,
+    /// Pairs of ranks with packets or messages that are missing.
+    proven_pairs: RankPairs,
 }
 
 impl PossiblyMissing {
-    /// True if messages may be missing between two of the ranks.
-    fn is_between(&self, ranks: &BTreeSet<JobRank>) -> bool {
-        let of_sender = |src: &JobRank| {
-            let [first, last] = [0, u32::MAX].map(|rank| (*src, JobRank { job: src.job, rank }));
-            self.pairs.range(first..=last).any(|(_, dst)| ranks.contains(dst))
+    fn new(contexts: BTreeSet<ContextId>, profile: &Profile) -> Self {
+        let is_proven = |coverage: &PairCoverage| {
+            matches!(coverage.state, CoverageState::Incomplete | CoverageState::Sampled)
+                || coverage.missing_packets > 0
+                || coverage.missing_messages > 0
         };
-        ranks.iter().any(of_sender)
+        Self {
+            contexts,
+            pairs: RankPairs::with(profile, |coverage| coverage.state != CoverageState::Complete),
+            proven_pairs: RankPairs::with(profile, is_proven),
+        }
     }
 }
 
-/// The pairs of ranks whose capture is not complete.
-fn incomplete_pairs(profile: &Profile) -> BTreeSet<(JobRank, JobRank)> {
-    let ranks = matrix(profile, GroupBy::Rank, Selection::All);
-    let incomplete = ranks.rows().filter(|(.., cell)| cell.coverage.state != CoverageState::Complete);
-    let pair = |(src, dst, _): (&Label, &Label, _)| match (src, dst) {
-        (Label::Rank(src, _), Label::Rank(dst, _)) => Some((*src, *dst)),
-        _ => None,
-    };
-    incomplete.filter_map(pair).collect()
+/// Directed pairs of ranks.
+struct RankPairs(BTreeSet<(JobRank, JobRank)>);
+
+impl RankPairs {
+    /// The pairs of a profile whose coverage fulfills a condition.
+    fn with(profile: &Profile, is_wanted: impl Fn(&PairCoverage) -> bool) -> Self {
+        let ranks = matrix(profile, GroupBy::Rank, Selection::All);
+        let wanted = ranks.rows().filter(|(.., cell)| is_wanted(&cell.coverage));
+        let pair = |(src, dst, _): (&Label, &Label, _)| match (src, dst) {
+            (Label::Rank(src, _), Label::Rank(dst, _)) => Some((*src, *dst)),
+            _ => None,
+        };
+        Self(wanted.filter_map(pair).collect())
+    }
+
+    /// True if two of the ranks are a pair.
+    fn has_between(&self, ranks: &BTreeSet<JobRank>) -> bool {
+        let of_sender = |src: &JobRank| {
+            let [first, last] = [0, u32::MAX].map(|rank| (*src, JobRank { job: src.job, rank }));
+            self.0.range(first..=last).any(|(_, dst)| ranks.contains(dst))
+        };
+        ranks.iter().any(of_sender)
+    }
 }
 
 /// Bound of the error of differences of times: the clocks of the inputs, and the tick of the
@@ -288,6 +313,7 @@ struct SplitCommunicator {
     name: String,
     ranks: Option<u32>,
     is_of_leaders: bool,
+    misses_messages: bool,
     world_ranks: Vec<Option<u32>>,
     messages: Vec<CollectiveMessage>,
     operations: Vec<OperationMessages>,
@@ -447,14 +473,16 @@ fn split_one(
     let mut operations = composites::operations(world_ranks.len() as u32, &members, &is_visible, times);
     let own = || communicator.messages.iter().filter_map(|index| messages.get(*index));
     let ranks_of = |message: &WorldMessage| [message.src, message.dst].map(|rank| JobRank { job, rank });
+    let ranks_with_messages: BTreeSet<JobRank> = own().flat_map(ranks_of).collect();
+    let misses_messages = own()
+        .any(|message| missing.contexts.contains(&context_id(message.context, message.is_world)))
+        || missing.proven_pairs.has_between(&ranks_with_messages);
     // A message that is missing shifts those of later calls into earlier ones.
-    if own().any(|message| missing.contexts.contains(&context_id(message.context, message.is_world)))
-        || missing.is_between(&own().flat_map(ranks_of).collect())
-    {
+    if misses_messages || missing.pairs.has_between(&ranks_with_messages) {
         let sure = operations.iter_mut().filter(|operation| operation.confidence != Confidence::Unknown);
         sure.for_each(|operation| operation.confidence = Confidence::Low);
     }
-    SplitCommunicator { name, ranks, is_of_leaders, world_ranks, messages: members, operations }
+    SplitCommunicator { name, ranks, is_of_leaders, misses_messages, world_ranks, messages: members, operations }
 }
 
 /// True if the leaders of the nodes exchange as many bytes as each rank passed to the call, not the
@@ -489,6 +517,7 @@ fn instance(job: u32, one: &SplitCommunicator, operation: &OperationMessages, ma
         operation: operation.operation,
         algorithms: operation.algorithms.clone(),
         confidence: operation.confidence,
+        misses_messages: one.misses_messages,
         ranks: one.ranks,
         bytes: operation.bytes.filter(|_| !one.is_of_leaders || has_same_bytes(operation.operation)),
         start_ns,

@@ -10,6 +10,9 @@
 //! the longer one, ties counting half (the Mann-Whitney statistic as a share), shows the size of
 //! the difference independently of outliers.
 //!
+//! A sampled capture shows the times between those packets only that were both sampled. These times
+//! are biased, so their comparison is unknown.
+//!
 //! Both methods assume independent samples. Samples of one run are not quite independent, and two
 //! runs differ for reasons that one run of each cannot show.
 
@@ -53,6 +56,8 @@ pub enum ComparisonVerdict {
     WithinChance,
     /// Too few samples for a confidence interval.
     TooFew,
+    /// Times of which a run has only those of sampled packets, which are biased.
+    Unknown,
     /// Counts that are equal.
     Equal,
 }
@@ -68,6 +73,7 @@ impl ComparisonVerdict {
             Self::OneValue => "one value each",
             Self::WithinChance => "within chance",
             Self::TooFew => "too few samples",
+            Self::Unknown => "unknown",
             Self::Equal => "equal",
         }
     }
@@ -80,7 +86,7 @@ pub struct ValueComparison {
     pub value: &'static str,
     /// The value in A and in B; `None` if the profile has none.
     pub values: [Option<f64>; 2],
-    /// The confidence intervals in A and in B, for times only.
+    /// The confidence intervals in A and in B, for times of captures that are not sampled only.
     pub confidence_intervals: [Option<ConfidenceInterval>; 2],
     /// The result of the comparison.
     pub verdict: ComparisonVerdict,
@@ -142,7 +148,7 @@ pub struct LatencyComparison {
     /// Median and 99th percentile.
     pub quantiles: Vec<ValueComparison>,
     /// Share of pairs of samples in which the time of B is the longer one; `None` if one side has
-    /// none.
+    /// none, or is a sampled capture.
     pub longer_in_b: Option<f64>,
 }
 
@@ -334,6 +340,7 @@ fn cells_by_pair(
 fn times(profiles: [&Profile; 2]) -> Vec<LatencyComparison> {
     let [a, b] = profiles.map(|profile| latencies(profile, LatencyGrouping { by: None, sizes: true }));
     let nothing = Histogram::default();
+    let are_sampled = profiles.map(|profile| profile.sampling.is_some());
     let mut keys: Vec<&LatencyKey> = a.keys().chain(b.keys()).collect();
     keys.sort();
     keys.dedup();
@@ -342,9 +349,10 @@ fn times(profiles: [&Profile; 2]) -> Vec<LatencyComparison> {
         let samples = both.map(Histogram::samples);
         let quantile = |(value, share): (&'static str, f64)| {
             let known = both.map(|times| (times.samples() > 0).then(|| times.quantile(share) as f64));
-            let bounds = both.map(|times| confidence_interval(times, share));
+            let bounds = [0, 1].map(|side| confidence_interval(both[side], share).filter(|_| !are_sampled[side]));
             let verdict = match (samples, bounds) {
                 ([0, _] | [_, 0], _) => ComparisonVerdict::OneOnly,
+                _ if are_sampled.contains(&true) => ComparisonVerdict::Unknown,
                 (_, [Some(a), Some(b)]) if a.high_ns < b.low_ns || b.high_ns < a.low_ns => {
                     ComparisonVerdict::BeyondChance
                 }
@@ -357,7 +365,7 @@ fn times(profiles: [&Profile; 2]) -> Vec<LatencyComparison> {
             key: key.clone(),
             samples,
             quantiles: QUANTILES.into_iter().map(quantile).collect(),
-            longer_in_b: share_longer(both[0], both[1]),
+            longer_in_b: share_longer(both[0], both[1]).filter(|_| !are_sampled.contains(&true)),
         }
     };
     let mut times: Vec<LatencyComparison> = keys.into_iter().map(of).collect();

@@ -191,10 +191,14 @@ pub struct TimesInRuns {
 }
 
 impl TimesInRuns {
-    fn new(key: LatencyKey, times: &[&Histogram]) -> Self {
+    /// With `is_sampled`, a run is a sampled capture, so that its times cannot be compared.
+    fn new(key: LatencyKey, times: &[&Histogram], is_sampled: bool) -> Self {
         let quantile = |(value, share): (&'static str, f64)| {
             let values = times.iter().map(|times| (times.samples() > 0).then(|| times.quantile(share) as f64));
             let values: Vec<Option<f64>> = values.collect();
+            if is_sampled && values.iter().flatten().count() > 1 {
+                return ValueInRuns { value, values, verdict: ComparisonVerdict::Unknown, deviating: None };
+            }
             // The relative width of the buckets of a histogram.
             let width = if times.iter().any(|times| times.is_coarse()) { 1.0 / 16.0 } else { 1.0 / 1024.0 };
             let step = values.iter().flatten().copied().fold(0.0, f64::max) * width;
@@ -364,10 +368,11 @@ fn rates(profiles: &[&Profile]) -> Result<RatesOfRuns, AnalysisError> {
 fn times(profiles: &[&Profile]) -> Vec<TimesInRuns> {
     let runs: Vec<_> = profiles.iter().map(|own| latencies(own, LatencyGrouping { by: None, sizes: true })).collect();
     let nothing = Histogram::default();
+    let is_sampled = profiles.iter().any(|profile| profile.sampling.is_some());
     let keys: BTreeSet<&LatencyKey> = runs.iter().flat_map(|run| run.keys()).collect();
     let of = |key: &LatencyKey| {
         let times: Vec<&Histogram> = runs.iter().map(|run| run.get(key).unwrap_or(&nothing)).collect();
-        TimesInRuns::new(key.clone(), &times)
+        TimesInRuns::new(key.clone(), &times, is_sampled)
     };
     let mut times: Vec<TimesInRuns> = keys.into_iter().map(of).collect();
     times.sort_by_key(TimesInRuns::order);

@@ -183,6 +183,7 @@ impl NcclCollective {
                 None => self.operations.iter().map(|own| own.name()).collect(),
             },
             confidence,
+            misses_messages: false,
             ranks: Some(self.ranks),
             bytes: self.bytes,
             start_ns: self.times_ns.0,

@@ -13,7 +13,7 @@ mod merge;
 #[cfg(test)]
 mod tests;
 
-use super::collective_instances::CollectiveInstance;
+use super::collective_instances::{CollectiveInstance, UncertainOperations};
 use crate::model::message_table::times;
 use crate::model::{MessageRow, Profile, Verb};
 use ibscope_parsers::mpi::MpiOperation;
@@ -82,6 +82,8 @@ pub struct LeftOutMessages {
     pub without_length_or_time: u64,
     /// Collective operations whose kind or ranks are not known.
     pub operations: u64,
+    /// The other collective operations that are uncertain.
+    pub uncertain: UncertainOperations,
 }
 
 /// Collects the messages of one job: those of point-to-point communication or all of them.
@@ -162,11 +164,13 @@ impl RankMessages {
         *self.communicators.entry(communicator).or_insert(next)
     }
 
-    /// Adds the collective operations. Returns the plan of all events but those of the messages.
+    /// Adds the collective operations that their messages show. Returns the plan of all events but those
+    /// of the messages.
     #[must_use]
     pub fn finish(mut self, profile: &Profile, job: u32, operations: &[CollectiveInstance]) -> EventPlan {
         let mut members: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         let mut collectives = Vec::new();
+        let mut kept = 0;
         // Packets of an operation may be later than the first ones of the next.
         let mut until_ns: BTreeMap<u32, i64> = BTreeMap::new();
         let mut by_start: Vec<&CollectiveInstance> = operations.iter().filter(|own| own.job == job).collect();
@@ -177,6 +181,10 @@ impl RankMessages {
                 self.left_out.operations += 1;
                 continue;
             }
+            if !self.left_out.uncertain.keep(own) {
+                continue;
+            }
+            kept += 1;
             let communicator = match own.communicator.as_str() {
                 "world" => EventCommunicator::World,
                 name => EventCommunicator::Named(name.to_owned()),
@@ -213,6 +221,7 @@ impl RankMessages {
             communicators: with_members.collect(),
             messages: self.messages,
             one_sided: self.one_sided,
+            operations: kept,
             with_requests: false,
             left_out: self.left_out,
             collectives,
@@ -231,6 +240,8 @@ pub struct EventPlan {
     pub messages: u64,
     /// Number of one-sided operations.
     pub one_sided: u64,
+    /// Number of collective operations.
+    pub operations: u64,
     /// Messages have the events of requests: [`JobEventKind::ReceiveBegin`] and
     /// [`JobEventKind::End`].
     pub with_requests: bool,

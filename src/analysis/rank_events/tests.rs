@@ -85,6 +85,7 @@ fn operations_of_a_rank_do_not_overlap() {
         operation: MpiOperation::Allreduce,
         algorithms: Vec::new(),
         confidence: Confidence::High,
+        misses_messages: false,
         ranks: Some(2),
         bytes: Some(bytes),
         start_ns: activity[0].start_ns,
@@ -112,6 +113,41 @@ fn operations_of_a_rank_do_not_overlap() {
             (40, 1, "end", 200)
         ]
     );
+}
+
+/// Without confidence in the messages of an operation, its ranks have no events.
+#[test]
+fn operations_that_their_messages_do_not_show_are_left_out() {
+    let activity = RankActivity { rank: 0, start_ns: 10, end_ns: 20, first_send_ns: None, last_receive_ns: None };
+    let operation = |operation, confidence, misses_messages| CollectiveInstance {
+        job: 1,
+        is_nccl: false,
+        communicator: "world".to_owned(),
+        number: 1,
+        operation,
+        algorithms: Vec::new(),
+        confidence,
+        misses_messages,
+        ranks: Some(2),
+        bytes: Some(8),
+        start_ns: 10,
+        end_ns: 20,
+        last_rank: None,
+        skew_ns: None,
+        activity: vec![activity],
+    };
+    let operations = [
+        operation(MpiOperation::Alltoall, Confidence::Unknown, false),
+        operation(MpiOperation::Alltoall, Confidence::Unknown, true),
+        operation(MpiOperation::Nonblocking, Confidence::Unknown, false),
+        operation(MpiOperation::Allreduce, Confidence::Low, true),
+        operation(MpiOperation::Allreduce, Confidence::Low, false),
+        operation(MpiOperation::Barrier, Confidence::Medium, false),
+    ];
+    let mut plan = RankMessages::default().finish(&Profile::default(), 1, &operations);
+    let uncertain = UncertainOperations { unmatched: 2, with_missing_messages: 1, kept: 1 };
+    assert_eq!(plan.left_out, LeftOutMessages { operations: 1, uncertain, ..LeftOutMessages::default() });
+    assert_eq!((plan.operations, times_of(plan.events(std::iter::empty())).len()), (2, 4));
 }
 
 /// Streams that ended are forgotten, those under way are not.
@@ -154,6 +190,6 @@ fn one_sided_operations_are_writes_and_reads_of_data() {
     assert_eq!(transfer(row(0, Verb::Write, Some(100), (Some(0), None))), None, "unknown target");
     let plan = messages.finish(&profile, 1, &[]);
     assert_eq!((plan.one_sided, plan.messages), (2, 0));
-    let left_out = LeftOutMessages { without_ranks: 1, without_length_or_time: 1, operations: 0 };
+    let left_out = LeftOutMessages { without_ranks: 1, without_length_or_time: 1, ..LeftOutMessages::default() };
     assert_eq!(plan.left_out, left_out);
 }

@@ -12,7 +12,7 @@ use super::{files, output};
 use crate::analysis::coverage::States;
 use crate::analysis::observed_ports::{PORTS_MAY_BE_MISSING, may_miss_ports};
 use crate::model::profile::JobRow;
-use crate::model::{Coverage, Profile, TrustVerdict, count_of, duration, printable};
+use crate::model::{Coverage, Profile, count_of, printable};
 use crate::pipeline::{
     self, AnalysisLimits, AnalysisMeasures, AnalysisOptions, AnalysisWindow, ClockOptions, EndpointInfo,
     FolderContents, TimePoint,
@@ -366,12 +366,7 @@ fn is_of_command(note: &str) -> bool {
 /// or may be missing.
 pub(in crate::cli) fn pointer(place: &Path, profile: &Profile) -> Option<String> {
     let count = profile.notes.iter().filter(|note| !is_of_command(note)).count() as u64;
-    let verdict = profile.trust.verdict;
-    let missing = match verdict {
-        TrustVerdict::Complete => String::new(),
-        TrustVerdict::Unknown => "it is unknown whether the capture is complete; ".to_owned(),
-        TrustVerdict::Incomplete | TrustVerdict::Sampled => format!("the capture is {}; ", verdict.name()),
-    };
+    let missing = render::trust::doubt(&profile.trust).map(|doubt| format!("{doubt}; ")).unwrap_or_default();
     (count > 0).then(|| {
         format!("{missing}`ibscope summary {}` shows {} on these numbers", place.display(), count_of(count, "note"))
     })
@@ -429,7 +424,9 @@ pub(in crate::cli) fn empty_window(reading: &InputArgs, profile: &Profile, is_pr
     let span_ns = profile.coverage.first_time_ns.zip(profile.coverage.last_time_ns);
     let captured = span_ns.map(|(first_ns, last_ns)| {
         let whose = if is_profile { "the profile" } else { "the capture" };
-        format!("; {whose} ends {} after its first record", duration(last_ns.saturating_sub(first_ns)))
+        // In the unit of --from and --to.
+        let seconds = last_ns.saturating_sub(first_ns) as f64 / 1e9;
+        format!("; {whose} ends {seconds:.6} s after its first record")
     });
     Some(format!("note: no packet in this window{}", captured.unwrap_or_default()))
 }

@@ -301,6 +301,12 @@ function timeName({ interval, verb, from_bytes: from }) {
 
 const MAX_TIMES = 14;
 
+/// Why times of a sampled capture cannot be compared.
+const SAMPLED_TIMES = "the times of a sampled capture are biased";
+
+/// True if it is unknown of all these rows whether their values differ.
+const areUnknown = (rows) => rows.length > 0 && rows.every(({ verdict }) => verdict === "unknown");
+
 /// Draws medians of both runs with their confidence intervals, and 99th percentiles: differences
 /// beyond chance first.
 function drawComparedTimes() {
@@ -329,7 +335,8 @@ function drawComparedTimes() {
     },
   ]);
   const beyond = medians.filter(({ verdict }) => verdict === "beyond chance").length;
-  $("compared-times-title").textContent = `Times: ${beyond === 0 ? "no median differs" : `${group(beyond)} of ${group(medians.length)} medians differ`} beyond chance`;
+  const differing = `${beyond === 0 ? "no median differs" : `${group(beyond)} of ${group(medians.length)} medians differ`} beyond chance`;
+  $("compared-times-title").textContent = `Times: ${areUnknown(medians) ? `unknown whether medians differ, because ${SAMPLED_TIMES}` : differing}`;
   const label = (at) => (Number.isInteger(at) && rows[at] ? `${rows[at].verdict === "beyond chance" ? "* " : ""}${short(rows[at].key)}` : "");
   // On a narrow page, the names take at most half of the width.
   const names = Math.min(270, $("compared-times").clientWidth / 2);
@@ -390,12 +397,13 @@ function comparedOverview() {
   const rate = row("rate", "wire_bytes_per_s_mean");
   const tiles = [
     { label: "Pairs that differ", value: group(pairs.differ), below: `of ${group(pairs.pairs)} pairs of ${NOUNS[pairs.by][1]}` },
-    { label: "Medians that differ beyond chance", value: group(beyond), below: `of ${group(medians.length)} medians in both runs` },
+    { label: "Medians that differ beyond chance", value: areUnknown(medians) ? "unknown" : group(beyond), below: areUnknown(medians) ? SAMPLED_TIMES : `of ${group(medians.length)} medians in both runs` },
     { label: "Health counts that differ", value: group(wrong), below: `of ${group(health.length)}` },
     { label: "Mean rate on the wire", value: rate.texts[3] === "=" ? "equal" : rate.texts[3], below: `${rate.texts[0]} in A, ${rate.texts[1]} in B` },
   ];
   $("compared-tiles").replaceChildren(...tiles.map(tile));
-  $("compared-names").textContent = `A is ${compared.names[0]}, which the rest of this page shows; B is ${compared.names[1]}. Counts of the captured packets are exact. The variation between runs is only known from several runs of each.`;
+  const doubts = compared.doubts.map((doubt, side) => (doubt ? ` ${"AB"[side]}: ${doubt}, so its counts may differ by chance.` : "")).join("");
+  $("compared-names").textContent = `A is ${compared.names[0]}, which the rest of this page shows; B is ${compared.names[1]}. Counts of the captured packets are exact.${doubts} The variation between runs is only known from several runs of each.`;
   $("compared-placement").hidden = !compared.placement;
   $("compared-placement").textContent = compared.placement ?? "";
   comparedValues();

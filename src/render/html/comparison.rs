@@ -38,6 +38,8 @@ pub struct ReportComparison {
     /// For each run: whether pairs without captured packets may have sent some, and the nodes of
     /// the ranks.
     hidden: [(bool, RankNodes); 2],
+    /// For each run: why its counts may be too low.
+    doubts: [Option<String>; 2],
     /// Pairs by grouping; the arrays are in the order of [`SELECTIONS`].
     pairs: Vec<(GroupBy, [Vec<PairTraffic>; 3])>,
 }
@@ -54,7 +56,8 @@ impl ReportComparison {
         let rates =
             profiles.map(|profile| grouped_rates(profile, None, Some(series[0].bin_ns), DEFAULT_WINDOW_NS).ok());
         let hidden = profiles.map(|profile| (may_miss_ports(profile), rank_nodes(profile)));
-        Ok(Self { comparison, series, rates, hidden, pairs })
+        let doubts = profiles.map(compare::doubt);
+        Ok(Self { comparison, series, rates, hidden, doubts, pairs })
     }
 
     /// Writes the csv of `compare`.
@@ -73,7 +76,7 @@ impl ReportComparison {
 
     /// Returns the comparison part of the document, without the pairs.
     pub(super) fn document(&self) -> Value {
-        let Self { comparison, series, hidden, pairs, .. } = self;
+        let Self { comparison, series, hidden, doubts, pairs, .. } = self;
         let differ = |(by, [.., all]): &(GroupBy, [Vec<PairTraffic>; 3])| {
             let own = labels(all);
             let nodes = hidden.each_ref().map(|(_, nodes)| on_one_node(&own, nodes));
@@ -82,6 +85,7 @@ impl ReportComparison {
         };
         json!({
             "names": comparison.names,
+            "doubts": doubts,
             "placement": compare::placement(&comparison.placements),
             "rows": rows(comparison),
             "partial": hidden.each_ref().map(|(is_partial, _)| is_partial),

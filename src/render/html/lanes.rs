@@ -101,6 +101,7 @@ mod tests {
             operation: MpiOperation::Barrier,
             algorithms: Vec::new(),
             confidence: Confidence::Unknown,
+            misses_messages: false,
             ranks: Some(ranks),
             bytes: None,
             start_ns: 105,

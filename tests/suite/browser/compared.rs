@@ -79,7 +79,16 @@ fn the_report_shows_the_numbers_of_compare() {
     }
     assert_eq!(sorted(shown.clone()), sorted(expected));
     // Differences beyond chance come first, then other differences, then the rest.
-    let order = ["beyond chance", "differs", "one only", "one value each", "within chance", "too few samples", "equal"];
+    let order = [
+        "beyond chance",
+        "differs",
+        "one only",
+        "one value each",
+        "within chance",
+        "too few samples",
+        "unknown",
+        "equal",
+    ];
     let place = |row: &[String; 4]| order.iter().position(|verdict| *verdict == row[3]).expect("verdict");
     assert!(shown.is_sorted_by_key(place), "{shown:?}");
     let first: Vec<[String; 4]> = serde_json::from_value(seen["first"].clone()).expect("rows");
