@@ -368,20 +368,20 @@ impl HealthTracker {
     #[inline]
     pub(super) fn acknowledge(&mut self, number: i64, occurrence: u32, packet: &PacketRecord) {
         match packet.nak() {
-            Some(aeth) => self.nak(Aeth::from_word(aeth)),
+            Some(aeth) => self.nak(Aeth::from_word(aeth), occurrence),
             None if occurrence == 1 => self.acks.add(number as u32 & 0xFF_FFFF),
             None => {}
         }
     }
 
     #[cold]
-    fn nak(&mut self, aeth: Aeth) {
+    fn nak(&mut self, aeth: Aeth, occurrence: u32) {
         let (kind, observed) = (aeth.kind(), self.observed());
         if let AethKind::RnrNak { timer_ns } = kind {
-            observed.rnr_naks += 1;
+            observed.rnr_naks.add(occurrence);
             observed.longest_rnr_timer_ns = observed.longest_rnr_timer_ns.max(timer_ns);
         } else if let Some(code) = nak_code(&kind) {
-            observed.naks[code] += 1;
+            observed.naks[code].add(occurrence);
         }
     }
 
@@ -390,8 +390,9 @@ impl HealthTracker {
     #[cold]
     pub(super) fn flagged(&mut self, flags: PacketFlags, (role, occurrence): (PacketRole, u32)) {
         for (count, flag) in self.observed().flagged.iter_mut().zip(PacketFlags::ALL) {
-            let counts = flags.contains(flag) && !(role == PacketRole::Other && flag == PacketFlags::BECN);
-            count[usize::from(occurrence.is_multiple_of(2))] += u64::from(counts);
+            if flags.contains(flag) && !(role == PacketRole::Other && flag == PacketFlags::BECN) {
+                count.add(occurrence);
+            }
         }
     }
 

@@ -14,7 +14,7 @@
 
 use super::ledger::Ledger;
 use super::{Events, Tracker};
-use crate::model::{PacketObservation, PacketRef, PacketRole};
+use crate::model::{ObservationsPerPacket, PacketObservation, PacketRef, PacketRole};
 
 /// Transmissions of each PSN, per connection: of all inputs together, and in each input.
 #[derive(Debug, Default)]
@@ -44,8 +44,8 @@ struct RoleLedgers {
 pub struct UnionInput {
     /// Its number.
     pub input: usize,
-    /// It holds both mirror copies of the connection's packets.
-    pub is_observed_twice: bool,
+    /// Its observations of each transmission of the connection.
+    pub observations: ObservationsPerPacket,
 }
 
 /// Role of a packet in the union.
@@ -101,14 +101,14 @@ impl ConnectionUnion {
         let own = &mut self.inputs[at].1;
         let Some(ledger) = own.ledgers.get_mut(role) else {
             own.others = own.others.saturating_add(1);
-            let transmission = transmission(own.others, of.is_observed_twice);
+            let transmission = transmission(own.others, of.observations);
             let is_new = transmission.is_some_and(|number| number > self.all.others);
             self.all.others += u32::from(is_new);
             return if is_new { UnionPacket::New } else { UnionPacket::AlreadyCounted };
         };
         let own_high = ledger.high();
         let entry = ledger.note(packet.psn(), span);
-        let Some(transmission) = transmission(entry.occurrence, of.is_observed_twice) else {
+        let Some(transmission) = transmission(entry.occurrence, of.observations) else {
             return UnionPacket::AlreadyCounted;
         };
         let all = &mut self.all.ledgers[role];
@@ -130,10 +130,11 @@ impl ConnectionUnion {
 }
 
 /// Number of the transmission that this observation shows, from 1; `None` for a mirror copy.
-const fn transmission(occurrence: u32, is_observed_twice: bool) -> Option<u32> {
-    match (is_observed_twice, occurrence % 2) {
-        (false, _) => Some(occurrence),
-        (true, 1) => Some(occurrence.div_ceil(2)),
-        (true, _) => None,
+const fn transmission(occurrence: u32, observations: ObservationsPerPacket) -> Option<u32> {
+    match observations {
+        ObservationsPerPacket::One => Some(occurrence),
+        ObservationsPerPacket::Two if occurrence % 2 == 1 => Some(occurrence.div_ceil(2)),
+        ObservationsPerPacket::Unclear if occurrence == 1 => Some(1),
+        ObservationsPerPacket::Two | ObservationsPerPacket::Unclear => None,
     }
 }

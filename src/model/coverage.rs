@@ -318,6 +318,14 @@ impl Coverage {
         steps >= FEWEST_STEPS && steps >= self.records / MOST_RECORDS && self.longest_backwards_ns >= SHORTEST_NS
     }
 
+    /// True if the input may be several captures of the same time in one file.
+    #[must_use]
+    pub const fn may_be_joined(&self) -> bool {
+        /// Clocks are set back by less, mostly.
+        const SHORTEST_NS: i64 = 1_000_000_000;
+        self.longest_backwards_ns >= SHORTEST_NS
+    }
+
     /// InfiniBand packets in tunnels.
     #[must_use]
     pub fn encapsulated_packets(&self) -> u64 {

@@ -321,6 +321,45 @@ pub struct Reaction {
     pub after_ns: u64,
 }
 
+/// Observations by their number: the first, the second, the later odd, and the later even observations of
+/// the same packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountsByObservation([u64; 4]);
+
+impl CountsByObservation {
+    /// Counts an observation by its number, from 1.
+    pub const fn add(&mut self, occurrence: u32) {
+        let class = if occurrence <= 2 { occurrence.saturating_sub(1) } else { 3 - occurrence % 2 };
+        self.0[class as usize] = self.0[class as usize].saturating_add(1);
+    }
+
+    /// The first observations.
+    #[must_use]
+    pub const fn first(&self) -> u64 {
+        self.0[0]
+    }
+
+    /// The second observations.
+    #[must_use]
+    pub const fn second(&self) -> u64 {
+        self.0[1]
+    }
+
+    /// The odd and the even observations.
+    #[must_use]
+    pub const fn by_parity(&self) -> [u64; 2] {
+        let [first, second, odd, even] = self.0;
+        [first.saturating_add(odd), second.saturating_add(even)]
+    }
+
+    /// All observations.
+    #[must_use]
+    pub const fn all(&self) -> u64 {
+        let [odd, even] = self.by_parity();
+        odd.saturating_add(even)
+    }
+}
+
 /// Health events of a connection from the flow stage, before the number of observations per packet
 /// is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -341,16 +380,15 @@ pub struct HealthEvents {
     pub stalled_observations: u64,
     /// Observations of NAKs by code: PSN sequence, invalid request, remote access, remote
     /// operation, invalid RD, reserved.
-    pub naks: [u64; 6],
+    pub naks: [CountsByObservation; 6],
     /// Observations of RNR NAKs.
-    pub rnr_naks: u64,
+    pub rnr_naks: CountsByObservation,
     /// Longest timer in an RNR NAK.
     pub longest_rnr_timer_ns: u64,
     /// First observations of READ requests and atomics.
     pub data_requests: u64,
-    /// Flagged packets by flag ([`PacketFlags::ALL`]): of odd (first, third, ...) and of even
-    /// observations of the same packet.
-    pub flagged: [[u64; 2]; PacketFlags::ALL.len()],
+    /// Observations of flagged packets by flag ([`PacketFlags::ALL`]).
+    pub flagged: [CountsByObservation; PacketFlags::ALL.len()],
     /// Reaction of the requests to congestion notifications.
     pub reaction: Reaction,
     /// Datagrams retransmitted by UCX.
@@ -365,7 +403,7 @@ impl HealthEvents {
     /// Sets the counts of a flag to 0.
     pub fn reset_flag(&mut self, flag: PacketFlags) {
         let counts = self.flagged.iter_mut().zip(PacketFlags::ALL);
-        counts.filter(|(_, of)| *of == flag).for_each(|(count, _)| *count = [0, 0]);
+        counts.filter(|(_, of)| *of == flag).for_each(|(count, _)| *count = CountsByObservation::default());
     }
 }
 

@@ -82,8 +82,8 @@ pub use timestamps::TimestampStats;
 pub use timing::{Interval, ObservedPorts, RequiredDetection, SizeClass, Timing, TimingKey, Verb};
 pub use traffic::{
     ConnectionEnd, Continuity, CopyOrder, CtsQueue, DatagramSpan, IcrcsSeen, MAX_HOLE, MissingMessages,
-    MpiConnectionMessage, NcclProcesses, PacketObservation, PacketSums, PsnDigest, PsnSpans, PsnSteps, QueuePair,
-    SameProcess, StartEvent, TruncatedHeader, WorkerWireup, clear_favorite,
+    MpiConnectionMessage, NcclProcesses, ObservationsPerPacket, PacketObservation, PacketSums, PsnDigest, PsnSpans,
+    PsnSteps, QueuePair, SameProcess, StartEvent, TruncatedHeader, WorkerWireup, clear_favorite,
 };
 pub use trust::{PacketBounds, Trust, TrustVerdict};
 pub use vec_map::VecMap;

@@ -369,8 +369,14 @@ fn trust(connections: &Trust, profile: &Profile, records: &[RecordSeries], optio
     let reasons = reasons.iter().filter(|(count, ..)| *count > 0);
     let reasons =
         reasons.map(|(count, [one, many], what)| format!("{count} {} {what}", if *count == 1 { one } else { many }));
-    let is_out_of_order = profile.inputs.iter().any(|input| input.coverage.is_out_of_order());
-    let disorder = is_out_of_order.then(|| "the records are not in the order of capture".to_owned());
+    // A proof that nothing is missing holds for joined captures too.
+    let may_be_joined = |input: &Input| input.coverage.may_be_joined() && connections.verdict != TrustVerdict::Complete;
+    let is_joined = profile.inputs.iter().any(may_be_joined);
+    let is_out_of_order = is_joined || profile.inputs.iter().any(|input| input.coverage.is_out_of_order());
+    let disorder = is_out_of_order.then(|| {
+        let joined = "; give captures that were joined into one file separately";
+        format!("the records are not in the order of capture{}", if is_joined { joined } else { "" })
+    });
     let unread = (!options.measures.mpi).then(|| "--no-mpi: requests and responses were not compared".to_owned());
     let mut trust = connections.clone();
     if is_out_of_order {

@@ -289,8 +289,8 @@ impl<'a> StreamQueue<'a> {
     fn queue(&mut self, bytes: Vec<u8>, packets: Packets, tracked: &TrackedPairs<'_>) {
         let place = |key: &ConnectionKey| {
             let (shard, id) = tracked.places.get(key)?;
-            let is_observed_twice = tracked.overlap.is_observed_twice(self.input, key);
-            Some((*shard, *id, UnionInput { input: self.input, is_observed_twice }))
+            let observations = tracked.overlap.observations(self.input, key);
+            Some((*shard, *id, UnionInput { input: self.input, observations }))
         };
         let places: Vec<SlotPlace> = packets.keys.iter().map(place).collect();
         let mut waiting = VecDeque::new();

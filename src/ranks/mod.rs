@@ -48,7 +48,7 @@ use crate::model::profile::{CmRow, CoverageState, JobRow, PairCoverage, RankRow,
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{
     ConnectionClass, MpiConnectionMessage, NcclProcesses, QueuePair, RecordSeries, TrafficKind, Trust, WorkerWireup,
-    ranges,
+    count_of, ranges,
 };
 use aliases::QueuePairAliases;
 use classes::{JobClass, JobClasses};
@@ -145,7 +145,8 @@ pub fn identify(evidence: &IdentityEvidence<'_>, paired: &QueuePairPartners) -> 
         exchange.requester = aliases.actual(exchange.requester);
         exchange.replier = aliases.actual(exchange.replier);
     }
-    let (mut identified, doubts, job_classes) = jobs_and_ranks(evidence, paired, &exchanges, &aliases);
+    let IdentifiedJobs { mut identified, doubts, job_classes, ambiguous } =
+        jobs_and_ranks(evidence, paired, &exchanges, &aliases);
     let IdentityEvidence { connections, cm, is_window, .. } = *evidence;
     let first_psns = cm
         .iter()
@@ -164,7 +165,36 @@ pub fn identify(evidence: &IdentityEvidence<'_>, paired: &QueuePairPartners) -> 
     identified.trust = trust::judge(views, cm, identified.sampling.sampling.is_some(), evidence.records);
     uncounted::mark_uncounted(&reverse, paired, is_window, &mut identified);
     mark_doubts(&doubts, &mut identified);
+    mark_ambiguous(&ambiguous, &mut identified);
     identified
+}
+
+/// Adds a note on connections whose MPI messages have no job, because they may be of several, and
+/// marks their pairs as unknown.
+fn mark_ambiguous(ambiguous: &BTreeSet<usize>, identified: &mut ResolvedRanks) {
+    if ambiguous.is_empty() {
+        return;
+    }
+    for index in ambiguous {
+        if let Some(coverage) = identified.coverage.get_mut(*index) {
+            coverage.state = coverage.state.max(CoverageState::Unknown);
+        }
+    }
+    let (count, one) = (count_of(ambiguous.len() as u64, "connection"), ambiguous.len() == 1);
+    let (have, their) = if one { ("has", "its queue pair") } else { ("have", "their queue pairs") };
+    identified.notes.push(format!(
+        "{count} {have} no MPI messages: several processes used the numbers of {their}, one after the other; analyze one job at a time, e.g. with --from and --to"
+    ));
+}
+
+/// Jobs and ranks, and the evidence against them.
+#[derive(Default)]
+struct IdentifiedJobs {
+    identified: ResolvedRanks,
+    doubts: BTreeMap<u32, Doubts>,
+    job_classes: JobClasses,
+    /// Connections of a library whose messages may belong to several processes.
+    ambiguous: BTreeSet<usize>,
 }
 
 /// Adds notes on jobs that may be part of a job, or several jobs, and marks their pairs as unknown.
@@ -200,7 +230,7 @@ fn jobs_and_ranks(
     paired: &QueuePairPartners,
     exchanges: &[CmExchange],
     aliases: &QueuePairAliases,
-) -> (ResolvedRanks, BTreeMap<u32, Doubts>, JobClasses) {
+) -> IdentifiedJobs {
     let connections = evidence.connections;
     let mut identified = ResolvedRanks {
         job_of: vec![None; connections.len()],
@@ -210,9 +240,10 @@ fn jobs_and_ranks(
     let stated: BTreeSet<QueuePair> = evidence.wireups.iter().flat_map(aliases::listed_queue_pairs).collect();
     let mut candidates = tag_layout::library_connections(connections, paired, |end| stated.contains(&end));
     let reused = processes::reused_queue_pairs(evidence);
-    remove_ambiguous(&mut candidates, &reused, paired);
+    let ambiguous = ambiguous_connections(connections, &candidates, &reused, paired);
+    candidates.retain(|found| !ambiguous.contains(&found.index));
     if candidates.is_empty() {
-        return (identified, BTreeMap::new(), JobClasses::default());
+        return IdentifiedJobs { identified, ambiguous, ..IdentifiedJobs::default() };
     }
     let mut processes = processes::named_processes(evidence, exchanges, aliases, &reused);
     let (known, unread) = component::components(candidates, evidence, exchanges, paired, &mut processes);
@@ -254,24 +285,30 @@ fn jobs_and_ranks(
     identified.ranks = rows(connections, paired, &ranks);
     let doubts = (1..).zip(&formed.jobs).map(|(number, job)| (number, job.doubts));
     let doubts = doubts.filter(|(_, doubts)| *doubts != Doubts::default()).collect();
-    (identified, doubts, job_classes)
+    IdentifiedJobs { identified, doubts, job_classes, ambiguous }
 }
 
-/// Removes connections whose messages belong to several processes: those of `reused` queue pairs, and
-/// those that were restarted. Keeps restarted connections if at least half of all were restarted,
-/// because the captures then probably hold a whole run twice.
-fn remove_ambiguous(
-    candidates: &mut Vec<LibraryConnection<'_>>,
+/// Connections of a library whose messages may belong to several processes: those of `reused` queue
+/// pairs, and those that were restarted. Restarted connections do not count if at least half of all
+/// were restarted, because the captures then probably hold a whole run twice.
+fn ambiguous_connections(
+    connections: &[Box<ConnectionTotals>],
+    candidates: &[LibraryConnection<'_>],
     reused: &BTreeSet<QueuePair>,
     paired: &QueuePairPartners,
-) {
-    let restarted = |found: &LibraryConnection<'_>| found.connection.continuity.restarted;
-    let are_most_restarted = candidates.iter().filter(|found| restarted(found)).count() * 2 >= candidates.len();
-    candidates.retain(|found| {
-        let key = &found.connection.key;
-        let ends = [reverse::sender(key, paired), Some(tag_layout::receiver(key))];
-        (are_most_restarted || !restarted(found)) && !ends.into_iter().flatten().any(|end| reused.contains(&end))
-    });
+) -> BTreeSet<usize> {
+    let is_reused = |own: &ConnectionTotals| {
+        let ends = [reverse::sender(&own.key, paired), Some(tag_layout::receiver(&own.key))];
+        ends.into_iter().flatten().any(|end| reused.contains(&end))
+    };
+    let is_ambiguous = |own: &ConnectionTotals| tag_layout::consistent_stack(own).is_some() && is_reused(own);
+    let all = connections.iter().enumerate().filter(|_| !reused.is_empty());
+    let mut ambiguous: BTreeSet<usize> = all.filter(|(_, own)| is_ambiguous(own)).map(|(index, _)| index).collect();
+    let restarted = || candidates.iter().filter(|found| found.connection.continuity.restarted);
+    if restarted().count() * 2 < candidates.len() {
+        ambiguous.extend(restarted().map(|found| found.index));
+    }
+    ambiguous
 }
 
 /// Evidence of the jobs for the classes of connections. `blocked` are ports with messages of

@@ -7,7 +7,8 @@
 use super::bins::{BinCell, Count, TimeSlot, TrafficSlot, TrafficSums};
 use super::congestion::CongestionCounter;
 use super::health;
-use super::mirror_copies::{MirrorCopies, PointCount};
+use super::marks::OtherMarks;
+use super::mirror_copies::{MirrorCopies, PointCount, observations};
 use super::observation_points::{self, ObservationPoint};
 use super::pair_parts::{Absence, InputSpan, PairParts};
 use super::paths;
@@ -196,6 +197,10 @@ impl Combiner {
             let chosen = observation_points::choose(views.collect());
             let (before, from) = observed.split_at_mut(union);
             let Some(own) = from.first_mut().and_then(|(_, one)| one.as_mut()) else { continue };
+            // The union holds each PSN of such an input once, so retransmissions may be missing in it.
+            let copies = &self.totals.mirror_copies;
+            let is_unclear = |member: &usize| observations(copies, *member, &own.totals.key).is_unclear();
+            own.totals.continuity.has_unclear_copies |= members.iter().any(is_unclear);
             for (_, one) in before.iter_mut().filter(|(point, _)| chosen.contains(&point.input)) {
                 let Some(one) = one else { continue };
                 for (key, recorder) in std::mem::take(&mut one.totals.latencies) {
@@ -290,7 +295,8 @@ impl CombinedTotals {
         let is_choice = |point: &&ObservationPoint| !replaced.contains(&point.input);
         let chosen = observation_points::choose(views.iter().filter(is_choice).copied().collect());
         let is_data = key.kind == TrafficKind::Data;
-        self.without_union += u64::from(is_data && replaced.is_empty() && point_sums::differ(&records));
+        let differs = point_sums::differ(&records);
+        self.without_union += u64::from(is_data && replaced.is_empty() && differs);
         let lost_on_fabric = lost_on_fabric(&observed);
         let counted = chosen.first().copied().filter(|_| chosen.len() == 1);
         let observations = if absence.is_unclear {
@@ -311,6 +317,9 @@ impl CombinedTotals {
         self.continued += u64::from(chosen.len() > 1);
         let leaves_out = times.iter().any(|(_, times)| is_beyond(*times));
         self.left_out += u64::from(leaves_out);
+        let mut marks = OtherMarks::default();
+        let others = observed.iter().filter(|(point, _)| !chosen.contains(&point.input));
+        others.filter_map(|(_, one)| one.as_ref()).for_each(|one| marks.note(&one.totals));
         let mut total: Option<Box<ConnectionTotals>> = None;
         let mut last_spans = [None; 3];
         let mut last_datagrams: BTreeMap<u32, u16> = BTreeMap::new();
@@ -337,10 +346,11 @@ impl CombinedTotals {
             total.continuity.uncertain = true;
         }
         if let Some(total) = &mut total {
+            marks.complete(total);
             total.continuity.lost_on_fabric = lost_on_fabric;
             total.observations = observations;
             let others = times.iter().filter(|(input, _)| !replaced.contains(input)).count();
-            total.continuity.is_in_other_inputs = others > total.inputs.len();
+            total.continuity.is_in_other_inputs = others > total.inputs.len() && differs;
             times.iter().for_each(|(input, _)| total.continuity.held_by.insert(*input as u32));
         }
         if let Some(total) = total.as_mut().filter(|_| key.kind == TrafficKind::Data) {

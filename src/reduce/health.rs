@@ -6,7 +6,7 @@
 use super::mirror_copies::PointCount;
 use super::{OCCURRENCES, PartialSums};
 use crate::model::Health;
-use crate::model::health::{Episodes, HealthEvents, Reordered};
+use crate::model::health::{CountsByObservation, Episodes, HealthEvents, Reordered};
 use crate::model::{ConnectionKey, PacketRole, PacketSums};
 
 /// Transmissions of one request that show that a connection makes no progress. Adapters usually
@@ -22,10 +22,18 @@ pub(super) fn of_connection(
 ) -> Health {
     let twice = points.is_two();
     // Mirror copies of NAKs and RNR NAKs double their number; an odd one has lost its copy.
-    let events = |observations: u64| if twice { observations.div_ceil(2) } else { observations };
+    let observed_events = |observations: u64| if twice { observations.div_ceil(2) } else { observations };
+    let events = |observations: CountsByObservation| match points {
+        PointCount::One | PointCount::Two => observed_events(observations.all()),
+        PointCount::Unclear => observations.first(),
+    };
     // FECN, BECN or CE is set between the two observation points, or before the first. The
     // observation that has it counts.
-    let flagged = |[odd, even]: [u64; 2]| if twice { odd.max(even) } else { odd + even };
+    let by_parity = |[odd, even]: [u64; 2]| if twice { odd.max(even) } else { odd + even };
+    let flagged = |observations: CountsByObservation| match points {
+        PointCount::One | PointCount::Two => by_parity(observations.by_parity()),
+        PointCount::Unclear => observations.first().max(observations.second()),
+    };
     let sent = |role: PacketRole| {
         let [first, second, odd, even] = partial.sums(role as usize).map(|sums: PacketSums| sums.packets);
         match points {
@@ -43,7 +51,7 @@ pub(super) fn of_connection(
     let is_known = points != PointCount::Unclear;
     let episodes = if is_known { observed.episodes[usize::from(twice)] } else { Episodes::default() };
     let reordered = if is_known { observed.reordered[usize::from(twice)] } else { Reordered::default() };
-    let stalled_transmissions = events(observed.stalled_observations);
+    let stalled_transmissions = observed_events(observed.stalled_observations);
     let datagram = key.is_datagram();
     Health {
         request_packets: if datagram { 0 } else { sent(PacketRole::Request) },
@@ -58,7 +66,7 @@ pub(super) fn of_connection(
         reordered_packets: reordered.packets,
         reorder_distance_psns: reordered.distance_psns,
         longest_reorder_distance_psns: reordered.longest_psns,
-        reused_psn_packets: flagged(observed.reused_psns),
+        reused_psn_packets: by_parity(observed.reused_psns),
         wrong_msn_packets: observed.wrong_msns,
         stalled_transmissions: if stalled_transmissions < MIN_STALLED { 0 } else { stalled_transmissions },
         nak_sequence,

@@ -19,7 +19,7 @@
 //! Invariant: all connections of a directed pair have the same number of observation points.
 
 use super::PartialSums;
-use crate::model::{ConnectionKey, PacketRole, PacketSums};
+use crate::model::{ConnectionKey, ObservationsPerPacket, PacketRole, PacketSums};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::ib::{Opcode, Service};
 use rayon::prelude::*;
@@ -194,7 +194,33 @@ impl CopyEvidence {
 /// connections.
 #[derive(Debug, Default)]
 pub(super) struct MirrorCopies {
-    pairs: Vec<((Endpoint, Endpoint), PointCount)>,
+    pairs: Vec<((Endpoint, Endpoint), PairCopies)>,
+}
+
+/// Observation points of a directed pair in one input.
+#[derive(Clone, Copy, Debug)]
+struct PairCopies {
+    points: PointCount,
+    /// Second observations of requests, in both directions.
+    requests_again: u64,
+}
+
+/// Observations of each packet of a connection in an input, for its union with others. Copies of one
+/// mirror are in one input: if another input, with one observation point, observes as many requests again,
+/// the sender retransmitted them.
+pub(super) fn observations(copies: &[MirrorCopies], input: usize, key: &ConnectionKey) -> ObservationsPerPacket {
+    let of = |copies: &MirrorCopies| copies.find(key).map(|own| (own.points, own.requests_again));
+    let Some((points, requests_again)) = copies.get(input).and_then(of) else { return ObservationsPerPacket::One };
+    let others = copies.iter().enumerate().filter(|(other, _)| *other != input);
+    let mut clear = others.filter_map(|(_, other)| of(other)).filter(|(points, _)| *points == PointCount::One);
+    match points {
+        PointCount::One => ObservationsPerPacket::One,
+        PointCount::Two => ObservationsPerPacket::Two,
+        PointCount::Unclear if requests_again > 0 && clear.any(|(_, again)| again >= requests_again) => {
+            ObservationsPerPacket::One
+        }
+        PointCount::Unclear => ObservationsPerPacket::Unclear,
+    }
 }
 
 impl MirrorCopies {
@@ -222,33 +248,34 @@ impl MirrorCopies {
             let twice = found.unwrap_or(false);
             // A pair with few packets follows the whole input.
             let of_all = || both.has_any_again(twice) && all.is_unclear(twice).unwrap_or(false);
-            match both.is_unclear(twice).unwrap_or_else(of_all) {
+            let points = match both.is_unclear(twice).unwrap_or_else(of_all) {
                 true => PointCount::Unclear,
                 false if twice => PointCount::Two,
                 false => PointCount::One,
-            }
+            };
+            PairCopies { points, requests_again: both.requests_again }
         };
         Self { pairs: pairs.par_iter().map(|&(pair, own)| (pair, decide(pair, own))).collect() }
     }
 
-    fn find(&self, key: &ConnectionKey) -> Option<PointCount> {
+    fn find(&self, key: &ConnectionKey) -> Option<PairCopies> {
         let found = self.pairs.binary_search_by_key(&(key.src, key.dst), |(pair, _)| *pair);
         found.ok().map(|at| self.pairs[at].1)
     }
 
     /// The points of the pair of a connection; one if the input has none of its packets.
     pub(super) fn of(&self, key: &ConnectionKey) -> PointCount {
-        self.find(key).unwrap_or_default()
+        self.find(key).map(|own| own.points).unwrap_or_default()
     }
 
     /// Number of points at which the input observes the pair's packets, as far as it is known.
     pub(super) fn points(&self, key: &ConnectionKey) -> u64 {
-        self.find(key).map_or(0, |points| 1 + u64::from(points.is_two()))
+        self.find(key).map_or(0, |own| 1 + u64::from(own.points.is_two()))
     }
 
     /// Number of pairs observed once and twice.
     pub(super) fn count_pairs(&self) -> (u64, u64) {
-        let twice = self.pairs.iter().filter(|(_, points)| points.is_two()).count() as u64;
+        let twice = self.pairs.iter().filter(|(_, own)| own.points.is_two()).count() as u64;
         (self.pairs.len() as u64 - twice, twice)
     }
 }

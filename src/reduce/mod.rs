@@ -17,6 +17,7 @@ mod congestion;
 mod cross_input;
 mod health;
 mod live;
+mod marks;
 mod mirror_copies;
 mod observation_points;
 mod overlap;

@@ -7,10 +7,10 @@
 //! groups, because their packets differ even if their PSNs are equal.
 
 use super::combine;
-use super::mirror_copies::{MirrorCopies, PointCount};
+use super::mirror_copies::{MirrorCopies, PointCount, observations};
 use super::point_sums::PacketDigests;
 use super::{PartialSums, observation_points};
-use crate::model::{ConnectionEnd, ConnectionKey};
+use crate::model::{ConnectionEnd, ConnectionKey, ObservationsPerPacket};
 use ibscope_parsers::Endpoint;
 use rayon::prelude::*;
 use std::collections::BTreeSet;
@@ -33,10 +33,10 @@ impl InputOverlap {
         self.times_ns.push(times_ns);
     }
 
-    /// True if the input holds both mirror copies of a connection's packets.
+    /// Observations of each transmission of a connection in an input.
     #[must_use]
-    pub fn is_observed_twice(&self, input: usize, key: &ConnectionKey) -> bool {
-        self.points(input, key).is_two()
+    pub fn observations(&self, input: usize, key: &ConnectionKey) -> ObservationsPerPacket {
+        observations(&self.copies, input, key)
     }
 
     /// The points of the pair of a connection in an input.

@@ -6,7 +6,7 @@
 use crate::recorded::{matrix, profile};
 use crate::runs::{self, RecordedRun, VARIED, decompressed};
 use crate::tools::{HEADER_BYTES, RawRecord, in_parallel, walk};
-use ibscope::model::Profile;
+use ibscope::model::{Profile, TrustVerdict};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -55,6 +55,21 @@ fn check(found: &Profile, expected: &BTreeMap<(u8, u8), [u64; 3]>, case: &str) {
     assert_eq!(without_packets(&sums), without_packets(expected), "{case}");
     let has_note = found.notes.iter().any(|note| note.contains("Late retransmissions may count as new packets"));
     assert!(has_note, "{case}: {sums:?}, expected {expected:?}, notes {:?}", found.notes);
+}
+
+/// Ports of a lossless capture, one after the other in a file: what only one port holds was lost on the
+/// fabric, and no packet was lost by the capture.
+#[test]
+fn joined_ports_prove_no_loss_by_the_capture() {
+    for name in ["ompi-rc-loss1-ring2", "ompi-rc-mixed-2x2"] {
+        let run = runs::named(name);
+        let captures: Vec<(Vec<u8>, Vec<TimedRecord>)> = run.every_node().iter().map(|path| read(path)).collect();
+        let joined: Vec<TimedRecord> = captures.iter().flat_map(|(_, records)| records.clone()).collect();
+        let folder = tempfile::tempdir().expect("folder");
+        let found = profile(&[write(folder.path(), "joined", &captures[0].0, &joined)]);
+        let lost = found.trust.lost_by_capture_packets;
+        assert!(found.trust.verdict != TrustVerdict::Incomplete && lost.at_least == 0, "{name}: {:?}", found.trust);
+    }
 }
 
 #[test]

@@ -49,10 +49,15 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
         return;
     }
     let nodes = Nodes::of(input.profile);
-    let one_way = input.jobs_that_miss_directions();
+    let (one_way, lossy) = (input.jobs_that_miss_directions(), input.jobs_that_miss_requests());
     for job in waits.iter().filter(|job| !input.is_part(job.job)) {
         if one_way.contains(&job.job) {
             let why = "only one direction of some of its connections was captured";
+            diagnosis.unchecked.push(format!("stragglers and imbalance of job {}, because {why}", job.job));
+            continue;
+        }
+        if lossy.contains(&job.job) {
+            let why = "the captures miss requests of some of its connections";
             diagnosis.unchecked.push(format!("stragglers and imbalance of job {}, because {why}", job.job));
             continue;
         }

@@ -18,10 +18,10 @@ mod tests;
 
 use super::observed_ports::sees_all_ports;
 use super::waits::JobWaits;
-use crate::model::TrafficKind;
 use crate::model::link::Speed;
-use crate::model::profile::{ConnectionRow, Profile};
+use crate::model::profile::{ConnectionRow, HealthRow, Profile};
 use crate::model::trust::TrustVerdict;
+use crate::model::{TrafficKind, count_of};
 use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -211,6 +211,14 @@ impl DiagnosisInput<'_> {
         self.one_way_connections().filter_map(|row| row.job).collect()
     }
 
+    /// Jobs with a connection whose requests are missing in the capture, although its receiver acknowledged
+    /// them. A rank that waits for their messages seems to compute.
+    fn jobs_that_miss_requests(&self) -> BTreeSet<u32> {
+        let health = self.profile.health.iter().filter(|row| row.health.lost_requests > 0);
+        let connection = |row: HealthRow| self.profile.connections.get(row.connection as usize)?.job;
+        health.filter_map(connection).collect()
+    }
+
     /// Connections of which only one direction was captured.
     fn one_way_connections(&self) -> impl Iterator<Item = &ConnectionRow> {
         let connected = || {
@@ -242,6 +250,7 @@ pub fn diagnose(profile: &Profile, waits: Option<&[JobWaits]>, speed: Option<&Sp
     let mut diagnosis = Diagnosis::default();
     capture(&input, &mut diagnosis);
     directions(&input, &mut diagnosis);
+    unacknowledged(&input, &mut diagnosis);
     health::find(&input, &mut diagnosis);
     links::find(&input, &mut diagnosis);
     paths::find(&input, &mut diagnosis);
@@ -267,6 +276,23 @@ fn directions(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
             "losses, retransmissions and response times of some connections, because only one of their directions was captured"
                 .to_owned(),
         );
+    }
+}
+
+/// Says which losses cannot be judged: the input that misses the packets does not show whether they were
+/// acknowledged.
+fn unacknowledged(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
+    if input.is_sampled() || input.is_incomplete() || input.one_way_connections().next().is_some() {
+        return;
+    }
+    let missing = input.profile.health.iter().map(|row| row.health.unobserved_psns).filter(|psns| *psns > 0);
+    let (connections, psns) = missing.fold((0, 0_u64), |(rows, sum), psns| (rows + 1, sum.saturating_add(psns)));
+    if psns >= FEWEST_LOST {
+        diagnosis.unchecked.push(format!(
+            "losses of {}, because the capture shows neither their packets with {} nor the responses to them",
+            count_of(connections, "connection"),
+            count_of(psns, "PSN")
+        ));
     }
 }
 
