@@ -330,7 +330,7 @@ impl Sampling {
             && [self.largest_bytes.0, self.largest_bytes.1].iter().all(|bytes| bytes.is_finite() && *bytes >= 0.0)
     }
 
-    /// One sentence for outputs of counts: `sampled 1 in 10 (given); counts are of the sample`.
+    /// One sentence for outputs of counts: `sampled 1 in 10 (given); counts are of the sample, times are biased`.
     #[must_use]
     pub fn describe(&self) -> String {
         let rate = match self.one_in {
@@ -338,7 +338,7 @@ impl Sampling {
             Some(one_in) => format!("1 in {one_in:.1} ({})", self.source.name()),
             None => "at an unknown rate".to_owned(),
         };
-        format!("sampled {rate}; counts are of the sample")
+        format!("sampled {rate}; counts are of the sample, times are biased")
     }
 
     /// The parameters that all estimates of the capture share.

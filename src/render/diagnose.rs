@@ -98,7 +98,8 @@ pub fn top(diagnosis: &Diagnosis, inputs: &str) -> String {
     let line = |finding: &DiagnosisFinding| {
         let numbers = finding.numbers.iter().take(TOP_NUMBERS).map(|(name, value)| number_text(name, *value));
         let numbers = numbers.collect::<Vec<_>>().join(", ");
-        format!("{} {}: {} ({numbers})", finding.severity.name(), finding.kind.name(), finding.subject)
+        let numbers = if numbers.is_empty() { numbers } else { format!(" ({numbers})") };
+        format!("{} {}: {}{numbers}", finding.severity.name(), finding.kind.name(), finding.subject)
     };
     let listed = diagnosis.findings.iter().take(TOP).map(line);
     let all = count_of(diagnosis.findings.len() as u64, "finding");
@@ -140,10 +141,11 @@ fn number_text(name: &str, value: f64) -> String {
     if name.contains("share") || name.contains("utilization") {
         return format!("{} {:.2} %", words(name), 100.0 * value);
     }
-    if value.fract() == 0.0 {
-        return format!("{} {}", words(name), group(value as u64));
+    let number = if value.fract() == 0.0 { group(value as u64) } else { format!("{value:.1}") };
+    match name.strip_prefix("one_in_") {
+        Some(unit) => format!("one in {number} {}", words(unit)),
+        None => format!("{} {number}", words(name)),
     }
-    format!("{} {value:.1}", words(name))
 }
 
 /// Writes one csv row per finding.
@@ -168,4 +170,40 @@ pub fn json(diagnosis: &Diagnosis, inputs: &str, out: &mut dyn Write) -> io::Res
 #[must_use]
 pub fn notes(diagnosis: &Diagnosis) -> Vec<String> {
     diagnosis.unchecked.iter().map(|what| format!("not checked: {what}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::diagnose::{FindingConfidence, FindingKind, FindingSeverity};
+
+    fn of_capture(numbers: Vec<(&'static str, f64)>) -> Diagnosis {
+        let finding = DiagnosisFinding {
+            kind: FindingKind::CaptureIncomplete,
+            severity: FindingSeverity::Info,
+            confidence: FindingConfidence::High,
+            subject: "capture".to_owned(),
+            sentence: "It is sampled.".to_owned(),
+            numbers,
+            evidence: "summary",
+            advice: "Mirror all packets.",
+        };
+        Diagnosis { findings: vec![finding], ..Diagnosis::default() }
+    }
+
+    #[test]
+    fn a_rate_of_sampling_reads_as_a_sentence() {
+        for (one_in, expected) in [(5.04, "one in 5.0 packets"), (1000.0, "one in 1 000 packets")] {
+            let sampled = of_capture(vec![("one_in_packets", one_in)]);
+            assert!(text(&sampled, "job.ibp").contains(&format!("\n    {expected}\n")), "{expected}");
+            let line = top(&sampled, "job.ibp").lines().next().unwrap_or_default().to_owned();
+            assert_eq!(line, format!("findings      info capture_incomplete: capture ({expected})"));
+        }
+    }
+
+    #[test]
+    fn a_finding_without_numbers_has_no_parentheses() {
+        let line = top(&of_capture(Vec::new()), "job.ibp").lines().next().unwrap_or_default().to_owned();
+        assert_eq!(line, "findings      info capture_incomplete: capture");
+    }
 }

@@ -376,7 +376,7 @@ fn intervals_of_time_bins_hold_their_totals() {
 }
 
 /// What every output of the sampled capture says.
-const SENTENCE: &str = "sampled 1 in 10 (given); counts are of the sample";
+const SENTENCE: &str = "sampled 1 in 10 (given); counts are of the sample, times are biased";
 
 /// Every output of counts says that they are those of the sample, and has the estimates of the
 /// totals: 500 samples of one in 10 are 5000 packets.

@@ -15,7 +15,7 @@ use crate::analysis::totals::ProfileTotals;
 use crate::analysis::{GroupBy, Jobs, Label};
 use crate::model::profile::{CoverageState, Traffic};
 use crate::model::sampling::EstimatedSum;
-use crate::model::{ConnectionClass, Histogram, Interval, Nodes, Profile};
+use crate::model::{ClockRow, ConnectionClass, Histogram, Interval, Nodes, Profile};
 use crate::render::coverage::{meaning, symbol};
 use crate::render::matrix_note::mostly_collective;
 use crate::render::table::ColumnValue;
@@ -183,7 +183,8 @@ fn tiles(profile: &Profile, cells: &PackedTraffic) -> Vec<Value> {
     });
     if acknowledged.samples() > 0 {
         let of = |share| time(acknowledged.quantile(share) as f64);
-        tiles.push(tile("Median time to the ACK", of(0.5), format!("99 % within {}", of(0.99)), false));
+        let biased = if profile.sampling.is_some() { "; biased, because the capture is sampled" } else { "" };
+        tiles.push(tile("Median time to the ACK", of(0.5), format!("99 % within {}{biased}", of(0.99)), false));
     }
     let (acks, retransmitted) = match profile.sampling {
         Some(_) => (0, retransmissions.packets()),
@@ -199,7 +200,9 @@ fn tiles(profile: &Profile, cells: &PackedTraffic) -> Vec<Value> {
     };
     let label = if profile.sampling.is_some() { "Observed again" } else { "Retransmitted" };
     tiles.push(tile(label, group(retransmitted), below, retransmitted > 0));
-    let lost: u64 = profile.health.iter().map(|row| row.health.lost()).sum();
+    // A sample does not distinguish lost packets from those that were not sampled.
+    let health = profile.health.iter().filter(|_| profile.sampling.is_none());
+    let lost: u64 = health.map(|row| row.health.lost()).sum();
     let decoded = profile.coverage.decoded_percent();
     // The tile shows "all" only if every record was decoded, even if the share rounds to 100 %.
     let failed = profile.coverage.failed() > 0;
@@ -298,10 +301,24 @@ fn inputs(profile: &Profile) -> Vec<Value> {
         json!({
             "name": input.name, "bytes": input.length_bytes, "format": input.format, "xxh3_128": input.xxh3_128,
             "sha256": input.sha256, "records": input.coverage.records,
-            "times": times, "clock": input.clock,
+            "times": times, "clock": input.clock.as_ref().map(clock_text),
         })
     });
     input.collect()
+}
+
+/// How far the clock of an input is from the reference, in words.
+fn clock_text(clock: &ClockRow) -> String {
+    let ClockRow { reference, offset_ns, drift_ppm, .. } = clock;
+    let within = time(clock.uncertainty_ns as f64);
+    let uneven = if clock.is_even { "" } else { "; its rate varies" };
+    if *offset_ns == 0 && *drift_ppm == 0.0 {
+        return format!("that of {reference}, to within {within}{uneven}");
+    }
+    let ahead = if *offset_ns < 0 { "behind" } else { "ahead of" };
+    let runs = if *drift_ppm < 0.0 { "slower" } else { "faster" };
+    let (offset, drift) = (time(offset_ns.unsigned_abs() as f64), drift_ppm.abs());
+    format!("{offset} {ahead} that of {reference}, {drift:.2} ppm {runs}; times corrected to within {within}{uneven}")
 }
 
 /// Provenance of the page: labels and texts.
@@ -320,4 +337,32 @@ fn provenance(profile: &Profile, cells: &PackedTraffic) -> Vec<(&'static str, St
         ("MPI analyzed", answer(profile.mpi_read)),
         ("latencies measured", answer(profile.times_read)),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_described_in_words() {
+        let same = ClockRow {
+            reference: "node1.pcap".to_owned(),
+            compared_with: "node1.pcap".to_owned(),
+            at_ns: 1_795_399_926_400_205_736,
+            offset_ns: 0,
+            drift_ppm: 0.0,
+            uncertainty_ns: 710,
+            is_even: true,
+            common_packets: 5701,
+        };
+        assert_eq!(clock_text(&same), "that of node1.pcap, to within 710 ns");
+        let behind =
+            ClockRow { offset_ns: -12_300, drift_ppm: 4.256, uncertainty_ns: 1_500, is_even: false, ..same.clone() };
+        let words =
+            "12.3 µs behind that of node1.pcap, 4.26 ppm faster; times corrected to within 1.50 µs; its rate varies";
+        assert_eq!(clock_text(&behind), words);
+        let ahead = ClockRow { offset_ns: 2_000_000_000, drift_ppm: -20.0, ..same };
+        let words = "2.00 s ahead of that of node1.pcap, 20.00 ppm slower; times corrected to within 710 ns";
+        assert_eq!(clock_text(&ahead), words);
+    }
 }

@@ -4,6 +4,7 @@
 //! Durations are in nanoseconds.
 
 use super::exports::sender_grouping;
+use crate::analysis::Label;
 use crate::analysis::latency::{self, LatencyGrouping, LatencyKey, LatencySeriesOptions, RoundBars};
 use crate::model::{Histogram, Profile};
 use crate::render::latency::key_json;
@@ -57,11 +58,15 @@ fn pairs(profile: &Profile) -> Vec<Map<String, Value>> {
     let most = groups.flat_map(|group| group.iter().take(MAX_PAIRS));
     let named = |&(key, times): &(&LatencyKey, &Histogram)| {
         let mut row = row((key, times));
-        let names = key.pair.as_ref().map(|(src, dst)| [src.name(), dst.name()]);
-        row.insert("names".to_owned(), json!(names));
+        row.insert("names".to_owned(), json!(key.pair.as_ref().map(pair_names)));
         row
     };
     most.map(named).collect()
+}
+
+/// The names of sender and receiver, or one name for the traffic of no job.
+fn pair_names((src, dst): &(Label, Label)) -> Vec<String> {
+    if src.is_no_job() && dst.is_no_job() { vec!["traffic of no job".to_owned()] } else { vec![src.name(), dst.name()] }
 }
 
 /// Percentiles over time by interval, with the numbers of `latency --view timeline`: start of the
@@ -85,4 +90,27 @@ fn over_time(profile: &Profile, origin_ns: i64) -> Value {
         intervals.entry(key.interval).or_default().push(bin);
     }
     json!({ "bin_ns": times.bin_ns, "profile_bin_ns": profile.latency_bin_ns, "intervals": intervals })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Interval;
+
+    #[test]
+    fn traffic_of_no_job_has_one_name() {
+        assert_eq!(pair_names(&(Label::NoJob, Label::NoJob)), ["traffic of no job"]);
+        assert_eq!(pair_names(&(Label::only(0), Label::only(1))), ["0", "1"]);
+    }
+
+    #[test]
+    fn every_interval_has_words_on_the_page() {
+        let script = include_str!("latency.js");
+        let words =
+            script.split_once("const INTERVALS = {").and_then(|(_, rest)| rest.split_once("};")).map(|(it, _)| it);
+        let words = words.expect("the words");
+        for interval in Interval::ALL {
+            assert!(words.contains(&format!(" {}: \"", interval.name())), "{}", interval.name());
+        }
+    }
 }

@@ -4,7 +4,7 @@ const INTERVALS = {
   acknowledged: "request to its ACK", first_response: "READ to the first response", last_response: "READ to the last response",
   message: "first to last packet of a message", interval: "message to the next message", transit: "sender's to receiver's port",
   rendezvous_request: "rendezvous: request", rendezvous_data: "rendezvous: data", rendezvous_completion: "rendezvous: completion",
-  mpi_message: "MPI message, port to port", set_up: "connection set-up", tear_down: "connection tear-down",
+  mpi_message: "MPI message, port to port", storage_command: "storage command to its completion", set_up: "connection set-up", tear_down: "connection tear-down",
 };
 
 const latencyState = { interval: null, verb: null, pair: "" };

@@ -22,7 +22,7 @@ function findings() {
   $("findings-title").textContent = count === 0 ? `No findings: ${which} passed` : `${counted(count, "finding")}, most severe first${shown}`;
   $("findings-list").replaceChildren(...top.map((finding) => {
     const item = element("li");
-    item.append(element("strong", `${finding.severity}: ${finding.finding}, ${finding.subject}`), element("p", finding.sentence), element("p", finding.numbers), element("p", finding.advice));
+    item.append(element("strong", `${finding.severity}: ${finding.finding}, ${finding.subject}`), ...[finding.sentence, finding.numbers, finding.advice].filter((text) => text !== "").map((text) => element("p", text)));
     return item;
   }));
   $("findings-list").hidden = count === 0;
@@ -52,10 +52,7 @@ function sections() {
   $("ranks").hidden = report.ranks.length === 0;
   fillList($("rank-table"), "Node of each rank, and the evidence", report.rank_columns, report.ranks);
   lines($("made-lines"), report.made);
-  const input = (row) => {
-    const clock = row.clock ? JSON.stringify(row.clock) : null;
-    return [row.name, number(row.bytes, bytes), row.format, number(row.records), row.times[0], row.times[1], row.xxh3_128, clock];
-  };
+  const input = (row) => [row.name, number(row.bytes, bytes), row.format, number(row.records), row.times[0], row.times[1], row.xxh3_128, row.clock];
   fillList($("inputs"), "Captures", ["capture", "length", "format", "records", "first", "last", "XXH3-128", "clock"], report.inputs.map(input));
 }
 

@@ -240,7 +240,8 @@ fn footer(text: &mut String, (jobs, unit): (&[(Option<u32>, Matrix)], TrafficUni
         let missing = missing(part);
         if !missing.is_empty() {
             let of = job.filter(|_| jobs.len() > 1).map(|job| format!(" of job {job}")).unwrap_or_default();
-            let _ = writeln!(text, "\nmissing from the capture{of}:\n  {}", missing.join("\n  "));
+            let heading = if part.sampled.is_some() { "not in the sample" } else { "missing from the capture" };
+            let _ = writeln!(text, "\n{heading}{of}:\n  {}", missing.join("\n  "));
         }
     }
 }
