@@ -23,6 +23,7 @@ mod component;
 mod component_sets;
 mod coverage;
 mod detection;
+mod doubtful;
 mod infer;
 mod jobs;
 mod loss;
@@ -44,11 +45,10 @@ pub use pairs::{named_queue_pairs, pair};
 pub use partners::{PairEvidence, QueuePairPartners};
 pub use sampling::{SamplingOfConnections, StatedRate};
 
-use crate::model::profile::{CmRow, CoverageState, JobRow, PairCoverage, RankRow, UnassignedRow};
+use crate::model::profile::{CmRow, JobRow, PairCoverage, RankRow, UnassignedRow};
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{
     ConnectionClass, MpiConnectionMessage, NcclProcesses, QueuePair, RecordSeries, TrafficKind, Trust, WorkerWireup,
-    count_of, ranges,
 };
 use aliases::QueuePairAliases;
 use classes::{JobClass, JobClasses};
@@ -61,7 +61,6 @@ use processes::{EndId, Processes};
 use rayon::prelude::*;
 use reverse::ReverseConnections;
 use std::collections::{BTreeMap, BTreeSet};
-use tag_layout::LibraryConnection;
 
 /// Unassigned queue pairs to list at most; a damaged capture may have any number.
 const MAX_UNASSIGNED: usize = 1 << 16;
@@ -164,27 +163,9 @@ pub fn identify(evidence: &IdentityEvidence<'_>, paired: &QueuePairPartners) -> 
     let views = (0..connections.len()).map(view);
     identified.trust = trust::judge(views, cm, identified.sampling.sampling.is_some(), evidence.records);
     uncounted::mark_uncounted(&reverse, paired, is_window, &mut identified);
-    mark_doubts(&doubts, &mut identified);
-    mark_ambiguous(&ambiguous, &mut identified);
+    doubtful::mark_doubts(&doubts, &mut identified);
+    doubtful::mark_ambiguous(&ambiguous, &mut identified);
     identified
-}
-
-/// Adds a note on connections whose MPI messages have no job, because they may be of several, and
-/// marks their pairs as unknown.
-fn mark_ambiguous(ambiguous: &BTreeSet<usize>, identified: &mut ResolvedRanks) {
-    if ambiguous.is_empty() {
-        return;
-    }
-    for index in ambiguous {
-        if let Some(coverage) = identified.coverage.get_mut(*index) {
-            coverage.state = coverage.state.max(CoverageState::Unknown);
-        }
-    }
-    let (count, one) = (count_of(ambiguous.len() as u64, "connection"), ambiguous.len() == 1);
-    let (have, their) = if one { ("has", "its queue pair") } else { ("have", "their queue pairs") };
-    identified.notes.push(format!(
-        "{count} {have} no MPI messages: several processes used the numbers of {their}, one after the other; analyze one job at a time, e.g. with --from and --to"
-    ));
 }
 
 /// Jobs and ranks, and the evidence against them.
@@ -195,34 +176,6 @@ struct IdentifiedJobs {
     job_classes: JobClasses,
     /// Connections of a library whose messages may belong to several processes.
     ambiguous: BTreeSet<usize>,
-}
-
-/// Adds notes on jobs that may be part of a job, or several jobs, and marks their pairs as unknown.
-fn mark_doubts(doubts: &BTreeMap<u32, Doubts>, identified: &mut ResolvedRanks) {
-    let mut note = |of: fn(&Doubts) -> bool, what: &str| {
-        let jobs: Vec<u32> = doubts.iter().filter(|(_, doubts)| of(doubts)).map(|(job, _)| *job).collect();
-        if !jobs.is_empty() {
-            let plural = if jobs.len() == 1 { "" } else { "s" };
-            identified.notes.push(format!("job{plural} {}: {what}", ranges(jobs)));
-        }
-    };
-    note(
-        |doubts| doubts.may_be_part,
-        "the same ranks appear at other ports at the same time, and no connection message separates them, so they may be one job on several ports; capture from the start of the job",
-    );
-    note(
-        |doubts| doubts.may_be_several,
-        "identified by consistent ranks only; no connection message shows that all connections belong to one job, so it may be several jobs; capture from the start of the job",
-    );
-    note(
-        |doubts| doubts.has_doubtful_processes,
-        "identified by its ports only; its messages write to more memory areas than one process per port would use, so it may be several jobs; capture one job at a time",
-    );
-    for (coverage, job) in identified.coverage.iter_mut().zip(&identified.job_of) {
-        if job.is_some_and(|job| doubts.contains_key(&job)) {
-            coverage.state = coverage.state.max(CoverageState::Unknown);
-        }
-    }
 }
 
 fn jobs_and_ranks(
@@ -240,7 +193,7 @@ fn jobs_and_ranks(
     let stated: BTreeSet<QueuePair> = evidence.wireups.iter().flat_map(aliases::listed_queue_pairs).collect();
     let mut candidates = tag_layout::library_connections(connections, paired, |end| stated.contains(&end));
     let reused = processes::reused_queue_pairs(evidence);
-    let ambiguous = ambiguous_connections(connections, &candidates, &reused, paired);
+    let ambiguous = doubtful::ambiguous_connections(connections, &candidates, &reused, paired);
     candidates.retain(|found| !ambiguous.contains(&found.index));
     if candidates.is_empty() {
         return IdentifiedJobs { identified, ambiguous, ..IdentifiedJobs::default() };
@@ -286,29 +239,6 @@ fn jobs_and_ranks(
     let doubts = (1..).zip(&formed.jobs).map(|(number, job)| (number, job.doubts));
     let doubts = doubts.filter(|(_, doubts)| *doubts != Doubts::default()).collect();
     IdentifiedJobs { identified, doubts, job_classes, ambiguous }
-}
-
-/// Connections of a library whose messages may belong to several processes: those of `reused` queue
-/// pairs, and those that were restarted. Restarted connections do not count if at least half of all
-/// were restarted, because the captures then probably hold a whole run twice.
-fn ambiguous_connections(
-    connections: &[Box<ConnectionTotals>],
-    candidates: &[LibraryConnection<'_>],
-    reused: &BTreeSet<QueuePair>,
-    paired: &QueuePairPartners,
-) -> BTreeSet<usize> {
-    let is_reused = |own: &ConnectionTotals| {
-        let ends = [reverse::sender(&own.key, paired), Some(tag_layout::receiver(&own.key))];
-        ends.into_iter().flatten().any(|end| reused.contains(&end))
-    };
-    let is_ambiguous = |own: &ConnectionTotals| tag_layout::consistent_stack(own).is_some() && is_reused(own);
-    let all = connections.iter().enumerate().filter(|_| !reused.is_empty());
-    let mut ambiguous: BTreeSet<usize> = all.filter(|(_, own)| is_ambiguous(own)).map(|(index, _)| index).collect();
-    let restarted = || candidates.iter().filter(|found| found.connection.continuity.restarted);
-    if restarted().count() * 2 < candidates.len() {
-        ambiguous.extend(restarted().map(|found| found.index));
-    }
-    ambiguous
 }
 
 /// Evidence of the jobs for the classes of connections. `blocked` are ports with messages of
