@@ -391,14 +391,14 @@ function comparedOverview() {
   const row = (section, value) => compared.rows.find((found) => found.section === section && found.value === value);
   const medians = compared.rows.filter(({ section, value, values: [a, b] }) => section === "latency" && value === "median_ns" && a !== null && b !== null);
   const beyond = medians.filter(({ verdict }) => verdict === "beyond chance").length;
-  const health = compared.rows.filter(({ section }) => section === "health");
+  const health = compared.rows.filter(({ section, verdict }) => section === "health" && verdict !== "one only");
   const wrong = health.filter(({ verdict }) => verdict !== "equal").length;
   const [pairs] = compared.pairs;
   const rate = row("rate", "wire_bytes_per_s_mean");
   const tiles = [
     { label: "Pairs that differ", value: group(pairs.differ), below: `of ${group(pairs.pairs)} pairs of ${NOUNS[pairs.by][1]}` },
     { label: "Medians that differ beyond chance", value: areUnknown(medians) ? "unknown" : group(beyond), below: areUnknown(medians) ? SAMPLED_TIMES : `of ${group(medians.length)} medians in both runs` },
-    { label: "Health counts that differ", value: group(wrong), below: `of ${group(health.length)}` },
+    { label: "Health counts that differ", value: group(wrong), below: `of ${group(health.length)} in both runs` },
     { label: "Mean rate on the wire", value: rate.texts[3] === "=" ? "equal" : rate.texts[3], below: `${rate.texts[0]} in A, ${rate.texts[1]} in B` },
   ];
   $("compared-tiles").replaceChildren(...tiles.map(tile));
