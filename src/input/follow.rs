@@ -3,20 +3,16 @@
 
 use super::capture::{Capture, Ending};
 use super::fifo::{EndCondition, FifoReader, PAUSE};
+use super::read_files::{FileIdentity, ReadFiles, SharedProgress, head_of, is_same, place_of};
 use super::sflow::SflowListener;
 use super::source::{InputSource, SourceOptions};
 use super::{InputError, is_stdin};
 use crate::model::Batch;
-use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// First bytes that distinguish a file from another one with the same name: file header, or the
-/// first blocks of pcapng with their options, and time of the first record.
-const HEAD_BYTES: usize = 1024;
 /// Pauses between two checks for a newer file.
 const PAUSES_PER_CHECK: u32 = 10;
 /// Notes on files that could not be read, or not to their end.
@@ -28,7 +24,7 @@ pub struct Follower {
     options: SourceOptions,
     end_condition: EndCondition,
     /// Files that were read or rejected, as long as they exist.
-    read_files: BTreeMap<PathBuf, FileIdentity>,
+    read_files: ReadFiles,
     current: Capture,
     /// The file being read; `None` for a FIFO, and after the end of the last file.
     file: Option<(PathBuf, SharedProgress)>,
@@ -50,7 +46,7 @@ impl Follower {
             };
             return Ok(Some(Self::new(place, options, patience, (current, None))));
         }
-        let mut done = BTreeMap::new();
+        let mut done = ReadFiles::default();
         let mut notes = Vec::new();
         loop {
             let Some((path, identity)) = next_file(place, &done, None) else {
@@ -104,7 +100,7 @@ impl Follower {
         (current, file): (Capture, Option<(PathBuf, SharedProgress)>),
     ) -> Self {
         let (place, options, patience) = (place.to_owned(), options.clone(), patience.clone());
-        let (done, notes) = (BTreeMap::new(), Vec::new());
+        let (done, notes) = (ReadFiles::default(), Vec::new());
         Self {
             watched_path: place,
             options,
@@ -138,7 +134,7 @@ impl Follower {
             self.length_bytes += digests.length_bytes;
             self.notes.extend(why.map(|why| format!("{}: {why}", path.display())));
             self.notes.truncate(MAX_NOTES);
-            self.read_files.retain(|path, _| path.exists());
+            self.read_files.forget_deleted(&self.watched_path);
             progress.file_into(&mut self.read_files, path);
             loop {
                 let (path, identity) = next_file(&self.watched_path, &self.read_files, None)?;
@@ -164,7 +160,7 @@ impl Follower {
     pub(super) fn ending(&self) -> Ending {
         let Ending { mut digests, note, .. } = self.current.ending();
         let files = self.ended_files + u64::from(self.file.is_some());
-        if self.read_files.len() > 1 || files > 1 {
+        if self.read_files.0.len() > 1 || files > 1 {
             // The bytes of an ended last file are counted already. Digests exist for a single file
             // only.
             digests.length_bytes = self.length_bytes + if self.file.is_some() { digests.length_bytes } else { 0 };
@@ -193,109 +189,15 @@ fn live(path: &Path, raw: Box<dyn Read + Send>, options: &SourceOptions) -> Resu
     Capture::open_live(0, path, source)
 }
 
-/// Distinguishes a file from a later one with the same name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct FileIdentity {
-    place: (u64, u64),
-    /// The first bytes, at most [`HEAD_BYTES`].
-    head: Vec<u8>,
-    length_bytes: u64,
-}
-
-impl FileIdentity {
-    fn of(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        let found = file.metadata()?;
-        Ok(Self { place: place_of(&found), head: head_of(&file, HEAD_BYTES)?, length_bytes: found.len() })
-    }
-
-    /// True if the other file may be this one, grown.
-    fn may_become(&self, other: &Self) -> bool {
-        // Some file systems (FUSE, /proc) show the length 0 for files with content.
-        let is_shorter = (1..self.length_bytes).contains(&other.length_bytes);
-        self.place == other.place && other.head.starts_with(&self.head) && !is_shorter
-    }
-}
-
-fn place_of(found: &Metadata) -> (u64, u64) {
-    (found.dev(), found.ino())
-}
-
-/// The first bytes of a file, at most `bytes`.
-fn head_of(file: &File, bytes: usize) -> io::Result<Vec<u8>> {
-    let mut head = vec![0; bytes];
-    let mut filled = 0;
-    while filled < bytes {
-        match file.read_at(&mut head[filled..], filled as u64)? {
-            0 => break,
-            count => filled += count,
-        }
-    }
-    head.truncate(filled);
-    Ok(head)
-}
-
-/// The bytes of a file that were read so far.
-#[derive(Debug)]
-struct ReadProgress {
-    /// The identity of a file with only these bytes.
-    identity: FileIdentity,
-    /// The same file contains another capture now, none of which was read.
-    is_overwritten: bool,
-}
-
-/// The progress of a file, shared by its reader and the follower.
-#[derive(Clone, Debug)]
-struct SharedProgress(Arc<Mutex<ReadProgress>>);
-
-impl SharedProgress {
-    /// Nothing was read yet.
-    fn new(found: &FileIdentity) -> Self {
-        let identity = FileIdentity { place: found.place, head: Vec::new(), length_bytes: 0 };
-        Self(Arc::new(Mutex::new(ReadProgress { identity, is_overwritten: false })))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ReadProgress> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes the end of a file among those that were read. An overwritten file counts as unread,
-    /// because the new capture may start with the same bytes.
-    fn file_into(&self, read_files: &mut BTreeMap<PathBuf, FileIdentity>, path: PathBuf) {
-        let progress = self.lock();
-        if progress.is_overwritten {
-            read_files.remove(&path);
-        } else {
-            read_files.insert(path, progress.identity.clone());
-        }
-    }
-}
-
-impl ReadProgress {
-    /// Adds the next bytes of the file.
-    fn add(&mut self, bytes: &[u8]) {
-        let missing = HEAD_BYTES - self.identity.head.len();
-        self.identity.head.extend_from_slice(&bytes[..missing.min(bytes.len())]);
-        self.identity.length_bytes += bytes.len() as u64;
-    }
-
-    /// Checks if another capture was written into the file.
-    fn check(&mut self, now: io::Result<FileIdentity>) {
-        let is_other = |now: FileIdentity| now.place == self.identity.place && !self.identity.may_become(&now);
-        self.is_overwritten = self.is_overwritten || now.is_ok_and(is_other);
-    }
-}
-
 /// The oldest file that was not read yet: any file of a folder, or the file at this path if it is a
 /// new one. `reading` is left out.
 fn next_file(
     place: &Path,
-    done: &BTreeMap<PathBuf, FileIdentity>,
+    done: &ReadFiles,
     reading: Option<(&Path, &FileIdentity)>,
 ) -> Option<(PathBuf, FileIdentity)> {
     let is_new = |path: &Path, identity: &FileIdentity| {
-        let is_same = |(other, known): (&Path, &FileIdentity)| other == path && known.may_become(identity);
-        !reading.is_some_and(is_same) && !done.get(path).is_some_and(|known| is_same((path, known)))
+        !reading.is_some_and(|known| is_same(known, (path, identity))) && !done.contain(path, identity)
     };
     if !place.is_dir() {
         let identity = FileIdentity::of(place).ok()?;
@@ -334,7 +236,7 @@ struct Tail {
     watched_path: PathBuf,
     path: PathBuf,
     progress: SharedProgress,
-    read_files: BTreeMap<PathBuf, FileIdentity>,
+    read_files: ReadFiles,
     end_condition: EndCondition,
     /// Its successor has started: the current end is final.
     has_successor: bool,
@@ -347,7 +249,7 @@ impl Tail {
         place: &Path,
         path: &Path,
         progress: &SharedProgress,
-        done: &BTreeMap<PathBuf, FileIdentity>,
+        done: &ReadFiles,
         patience: &EndCondition,
     ) -> Result<Box<dyn Read + Send>, InputError> {
         let failed = |source| InputError::Open { path: path.to_owned(), source };
@@ -433,22 +335,10 @@ mod tests {
         let first = FileIdentity::of(&path).unwrap();
         fs::write(&path, b"first, and more").unwrap();
         assert!(first.may_become(&FileIdentity::of(&path).unwrap()), "it has grown");
-        assert!(next_file(&path, &BTreeMap::new(), Some((&path, &first))).is_none());
+        assert!(next_file(&path, &ReadFiles::default(), Some((&path, &first))).is_none());
         fs::write(&path, b"other").unwrap();
         assert!(!first.may_become(&FileIdentity::of(&path).unwrap()));
-        assert!(next_file(&path, &BTreeMap::new(), Some((&path, &first))).is_some());
-    }
-
-    #[test]
-    fn a_file_that_is_shorter_than_before_is_another_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("sink.pcapng");
-        let bytes = [7; 3 * HEAD_BYTES];
-        fs::write(&path, bytes).unwrap();
-        let first = FileIdentity::of(&path).unwrap();
-        assert!(first.may_become(&FileIdentity::of(&path).unwrap()));
-        fs::write(&path, &bytes[..2 * HEAD_BYTES]).unwrap();
-        assert!(!first.may_become(&FileIdentity::of(&path).unwrap()), "the first bytes are the same");
+        assert!(next_file(&path, &ReadFiles::default(), Some((&path, &first))).is_some());
     }
 
     /// A reader that has read `old` from a file, which had the first `at_open` bytes when it was
@@ -456,7 +346,7 @@ mod tests {
     fn reader(path: &Path, old: &[u8], at_open: usize) -> (Box<dyn Read + Send>, SharedProgress) {
         fs::write(path, &old[..at_open]).unwrap();
         let progress = SharedProgress::new(&FileIdentity::of(path).unwrap());
-        let mut tail = Tail::open(path, path, &progress, &BTreeMap::new(), &EndCondition::default()).unwrap();
+        let mut tail = Tail::open(path, path, &progress, &ReadFiles::default(), &EndCondition::default()).unwrap();
         File::options().append(true).open(path).unwrap().write_all(&old[at_open..]).unwrap();
         let mut read = vec![0; old.len()];
         tail.read_exact(&mut read).unwrap();
@@ -478,7 +368,9 @@ mod tests {
                 let (mut tail, progress) = reader(&path, &old, at_open);
                 fs::write(&path, capture(2, bytes)).unwrap();
                 assert_eq!(tail.read(&mut [0; 1000]).unwrap(), 0, "{at_open}, {bytes}: bytes of another capture");
-                let mut read_files = BTreeMap::from([(path.clone(), FileIdentity::of(&path).unwrap())]);
+                let mut read_files = ReadFiles::default();
+                let now = FileIdentity::of(&path).unwrap();
+                read_files.0.insert(now.place, (path.clone(), now));
                 progress.file_into(&mut read_files, path.clone());
                 assert!(next_file(&path, &read_files, None).is_some(), "{at_open}, {bytes}: it was not read yet");
             }
@@ -490,8 +382,32 @@ mod tests {
         let mut read = [0; 50];
         tail.read_exact(&mut read).unwrap();
         assert_eq!(read, new[HEADER_BYTES..]);
-        let mut read_files = BTreeMap::new();
+        let mut read_files = ReadFiles::default();
         progress.file_into(&mut read_files, path.clone());
         assert!(next_file(&path, &read_files, None).is_none(), "it was read");
+    }
+
+    /// A program that rotates captures renames a file, while it is read or later, and starts a new one
+    /// under the old name.
+    #[test]
+    fn a_renamed_file_is_not_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, renamed] = ["sink.pcap", "sink.pcap.1"].map(|name| folder.path().join(name));
+        fs::write(&path, [1; 200]).unwrap();
+        let first = FileIdentity::of(&path).unwrap();
+        fs::rename(&path, &renamed).unwrap();
+        let reading = Some((path.as_path(), &first));
+        let mut read_files = ReadFiles::default();
+        assert!(next_file(folder.path(), &read_files, reading).is_none(), "it is being read");
+        fs::write(&path, [2; 100]).unwrap();
+        let (found, second) = next_file(folder.path(), &read_files, reading).unwrap();
+        assert_eq!(found, path);
+        read_files.0.insert(first.place, (path.clone(), first));
+        read_files.0.insert(second.place, (path, second));
+        read_files.forget_deleted(folder.path());
+        assert!(next_file(folder.path(), &read_files, None).is_none(), "both were read");
+        fs::remove_file(&renamed).unwrap();
+        read_files.forget_deleted(folder.path());
+        assert_eq!(read_files.0.len(), 1);
     }
 }

@@ -29,6 +29,7 @@ mod feed;
 mod fifo;
 mod follow;
 mod format;
+mod read_files;
 mod readers;
 mod segment;
 mod sflow;
