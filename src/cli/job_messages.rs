@@ -110,7 +110,7 @@ pub(super) fn in_time(
 
 /// Prints notes on the messages and operations that are left out.
 pub(super) fn note_left_out(left_out: LeftOutMessages) {
-    for (count, one, many) in [
+    note_counts([
         (
             left_out.without_ranks,
             "message is left out, because the rank of its sender or receiver is not known",
@@ -126,11 +126,7 @@ pub(super) fn note_left_out(left_out: LeftOutMessages) {
             "collective operation is left out, because its kind is not known",
             "collective operations are left out, because their kinds are not known",
         ),
-    ] {
-        if count > 0 {
-            output::eprint_line(&format!("note: {}", count_either(count, one, many)));
-        }
-    }
+    ]);
     note_uncertain(left_out.uncertain);
     if left_out.uncertain.kept > 0 {
         let kept = count_either(
@@ -146,7 +142,7 @@ pub(super) fn note_left_out(left_out: LeftOutMessages) {
 
 /// Prints notes on the collective operations that are left out because they are uncertain.
 pub(super) fn note_uncertain(operations: UncertainOperations) {
-    for (count, one, many) in [
+    note_counts([
         (
             operations.unmatched,
             "collective operation is left out, because its messages match no known algorithm",
@@ -157,10 +153,13 @@ pub(super) fn note_uncertain(operations: UncertainOperations) {
             "collective operation is left out, because messages of its communicator are missing",
             "collective operations are left out, because messages of their communicators are missing",
         ),
-    ] {
-        if count > 0 {
-            output::eprint_line(&format!("note: {}", count_either(count, one, many)));
-        }
+    ]);
+}
+
+/// Prints a note for each count other than 0, with its words for one and for several.
+fn note_counts<const N: usize>(counts: [(u64, &str, &str); N]) {
+    for (count, one, many) in counts.into_iter().filter(|(count, ..)| *count > 0) {
+        output::eprint_line(&format!("note: {}", count_either(count, one, many)));
     }
 }
 

@@ -14,7 +14,7 @@
 
 use super::ledger::Ledger;
 use super::{Events, Tracker};
-use crate::model::{ObservationsPerPacket, PacketObservation, PacketRef, PacketRole};
+use crate::model::{PacketObservation, PacketRef, PacketRole, PointCount};
 
 /// Transmissions of each PSN, per connection: of all inputs together, and in each input.
 #[derive(Debug, Default)]
@@ -44,8 +44,8 @@ struct RoleLedgers {
 pub struct UnionInput {
     /// Its number.
     pub input: usize,
-    /// Its observations of each transmission of the connection.
-    pub observations: ObservationsPerPacket,
+    /// Its observation points of the connection.
+    pub points: PointCount,
 }
 
 /// Role of a packet in the union.
@@ -101,14 +101,14 @@ impl ConnectionUnion {
         let own = &mut self.inputs[at].1;
         let Some(ledger) = own.ledgers.get_mut(role) else {
             own.others = own.others.saturating_add(1);
-            let transmission = transmission(own.others, of.observations);
+            let transmission = transmission(own.others, of.points);
             let is_new = transmission.is_some_and(|number| number > self.all.others);
             self.all.others += u32::from(is_new);
             return if is_new { UnionPacket::New } else { UnionPacket::AlreadyCounted };
         };
         let own_high = ledger.high();
         let entry = ledger.note(packet.psn(), span);
-        let Some(transmission) = transmission(entry.occurrence, of.observations) else {
+        let Some(transmission) = transmission(entry.occurrence, of.points) else {
             return UnionPacket::AlreadyCounted;
         };
         let all = &mut self.all.ledgers[role];
@@ -130,11 +130,11 @@ impl ConnectionUnion {
 }
 
 /// Number of the transmission that this observation shows, from 1; `None` for a mirror copy.
-const fn transmission(occurrence: u32, observations: ObservationsPerPacket) -> Option<u32> {
-    match observations {
-        ObservationsPerPacket::One => Some(occurrence),
-        ObservationsPerPacket::Two if occurrence % 2 == 1 => Some(occurrence.div_ceil(2)),
-        ObservationsPerPacket::Unclear if occurrence == 1 => Some(1),
-        ObservationsPerPacket::Two | ObservationsPerPacket::Unclear => None,
+const fn transmission(occurrence: u32, points: PointCount) -> Option<u32> {
+    match points {
+        PointCount::One => Some(occurrence),
+        PointCount::Two if occurrence % 2 == 1 => Some(occurrence.div_ceil(2)),
+        PointCount::Unclear if occurrence == 1 => Some(1),
+        PointCount::Two | PointCount::Unclear => None,
     }
 }

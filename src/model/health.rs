@@ -1,6 +1,7 @@
 //! Health counts of a connection: errors, congestion, and packets that the capture missed.
 
 use super::column::column_values;
+use super::observation::{OCCURRENCES, occurrence_class};
 use super::packet::PacketFlags;
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
@@ -324,13 +325,13 @@ pub struct Reaction {
 /// Observations by their number: the first, the second, the later odd, and the later even observations of
 /// the same packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CountsByObservation([u64; 4]);
+pub struct CountsByObservation([u64; OCCURRENCES]);
 
 impl CountsByObservation {
     /// Counts an observation by its number, from 1.
     pub const fn add(&mut self, occurrence: u32) {
-        let class = if occurrence <= 2 { occurrence.saturating_sub(1) } else { 3 - occurrence % 2 };
-        self.0[class as usize] = self.0[class as usize].saturating_add(1);
+        let count = &mut self.0[occurrence_class(occurrence)];
+        *count = count.saturating_add(1);
     }
 
     /// The first observations.

@@ -18,6 +18,7 @@ pub(crate) mod message_table;
 pub mod mirror_sequences;
 pub mod mpi_message;
 pub mod nodes;
+pub mod observation;
 pub mod packed;
 pub mod packed_bins;
 pub mod packet;
@@ -59,6 +60,7 @@ pub use message::{MessageRow, NcclReceive, RawMessage, start_hash};
 pub use mirror_sequences::{MirrorLoss, MirrorSequences, SamplerSteps, SequenceRuns};
 pub use mpi_message::MpiMessage;
 pub use nodes::Nodes;
+pub use observation::PointCount;
 pub use packed::PackedRows;
 pub use packed_bins::PackedBins;
 pub use packet::{InspectedPacket, PacketFields, PacketFlags, PacketRecord, PacketRef, Packets};
@@ -82,8 +84,8 @@ pub use timestamps::TimestampStats;
 pub use timing::{Interval, ObservedPorts, RequiredDetection, SizeClass, Timing, TimingKey, Verb};
 pub use traffic::{
     ConnectionEnd, Continuity, CopyOrder, CtsQueue, DatagramSpan, IcrcsSeen, MAX_HOLE, MissingMessages,
-    MpiConnectionMessage, NcclProcesses, ObservationsPerPacket, PacketObservation, PacketSums, PsnDigest, PsnSpans,
-    PsnSteps, QueuePair, SameProcess, StartEvent, TruncatedHeader, WorkerWireup, clear_favorite,
+    MpiConnectionMessage, NcclProcesses, PacketObservation, PacketSums, PsnDigest, PsnSpans, PsnSteps, QueuePair,
+    SameProcess, StartEvent, TruncatedHeader, WorkerWireup, clear_favorite,
 };
 pub use trust::{PacketBounds, Trust, TrustVerdict};
 pub use vec_map::VecMap;

@@ -18,26 +18,6 @@ use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::ops::AddAssign;
 
-/// Number of observations of each transmission in an input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ObservationsPerPacket {
-    /// One: a later observation of a PSN is a retransmission.
-    One,
-    /// Two: the input holds both mirror copies.
-    Two,
-    /// Unknown: a later observation may be a mirror copy or a retransmission, so only the first one of
-    /// each PSN counts.
-    Unclear,
-}
-
-impl ObservationsPerPacket {
-    /// True if the number is unknown.
-    #[must_use]
-    pub const fn is_unclear(self) -> bool {
-        matches!(self, Self::Unclear)
-    }
-}
-
 /// Result of the flow stage for one packet.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketObservation {

@@ -289,8 +289,8 @@ impl<'a> StreamQueue<'a> {
     fn queue(&mut self, bytes: Vec<u8>, packets: Packets, tracked: &TrackedPairs<'_>) {
         let place = |key: &ConnectionKey| {
             let (shard, id) = tracked.places.get(key)?;
-            let observations = tracked.overlap.observations(self.input, key);
-            Some((*shard, *id, UnionInput { input: self.input, observations }))
+            let points = tracked.overlap.points_in_union(self.input, key);
+            Some((*shard, *id, UnionInput { input: self.input, points }))
         };
         let places: Vec<SlotPlace> = packets.keys.iter().map(place).collect();
         let mut waiting = VecDeque::new();

@@ -8,13 +8,15 @@ use super::bins::{BinCell, Count, TimeSlot, TrafficSlot, TrafficSums};
 use super::congestion::CongestionCounter;
 use super::health;
 use super::marks::OtherMarks;
-use super::mirror_copies::{MirrorCopies, PointCount, observations};
+use super::mirror_copies::{MirrorCopies, points_in_union};
 use super::observation_points::{self, ObservationPoint};
 use super::pair_parts::{Absence, InputSpan, PairParts};
 use super::paths;
 use super::point_sums::{self, AbsentPoints, PacketDigests, PointRecords};
 use super::record_series::{self, InputRecords};
-use super::{OCCURRENCES, PartialSums, TransmissionRule};
+use super::{PartialSums, TransmissionRule};
+use crate::model::PointCount;
+use crate::model::observation::OCCURRENCES;
 use crate::model::paths::add_path;
 use crate::model::profile::{RetransmissionSums, Traffic};
 use crate::model::traffic::{BinClass, BinSums, ConnectionTotals, TimeBin};
@@ -199,7 +201,7 @@ impl Combiner {
             let Some(own) = from.first_mut().and_then(|(_, one)| one.as_mut()) else { continue };
             // The union holds each PSN of such an input once, so retransmissions may be missing in it.
             let copies = &self.totals.mirror_copies;
-            let is_unclear = |member: &usize| observations(copies, *member, &own.totals.key).is_unclear();
+            let is_unclear = |member: &usize| points_in_union(copies, *member, &own.totals.key) == PointCount::Unclear;
             own.totals.continuity.has_unclear_copies |= members.iter().any(is_unclear);
             for (_, one) in before.iter_mut().filter(|(point, _)| chosen.contains(&point.input)) {
                 let Some(one) = one else { continue };

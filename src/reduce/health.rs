@@ -3,10 +3,11 @@
 //! In: events and packet sums of one connection in one input, and the observation points of its pair
 //! there. Out: its [`Health`]. Invariant: a mirror copy never counts as an event of its own.
 
-use super::mirror_copies::PointCount;
-use super::{OCCURRENCES, PartialSums};
+use super::PartialSums;
 use crate::model::Health;
+use crate::model::PointCount;
 use crate::model::health::{CountsByObservation, Episodes, HealthEvents, Reordered};
+use crate::model::observation::OCCURRENCES;
 use crate::model::{ConnectionKey, PacketRole, PacketSums};
 
 /// Transmissions of one request that show that a connection makes no progress. Adapters usually

@@ -19,7 +19,7 @@
 //! Invariant: all connections of a directed pair have the same number of observation points.
 
 use super::PartialSums;
-use crate::model::{ConnectionKey, ObservationsPerPacket, PacketRole, PacketSums};
+use crate::model::{ConnectionKey, PacketRole, PacketSums, PointCount};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::ib::{Opcode, Service};
 use rayon::prelude::*;
@@ -50,25 +50,6 @@ const FEW_DATAGRAMS: u64 = 4;
 /// them, then they are copies, unless NAKs explain them: an RNR NAK makes the sender retransmit its last request soon, and
 /// some adapters retransmit the single request that a NAK names.
 const ENOUGH_SHOWN_COPIES: u64 = 4;
-
-/// Observation points of a directed pair of endpoints in one input.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum PointCount {
-    /// Later observations of a packet are retransmissions.
-    #[default]
-    One,
-    /// Every second observation is a mirror copy.
-    Two,
-    /// Neither explains the observations.
-    Unclear,
-}
-
-impl PointCount {
-    /// True if the input holds both mirror copies of each packet.
-    pub(super) const fn is_two(self) -> bool {
-        matches!(self, Self::Two)
-    }
-}
 
 /// Packets that were observed: each once, those observed at least twice, and later odd observations.
 #[derive(Clone, Copy, Debug, Default)]
@@ -205,21 +186,17 @@ struct PairCopies {
     requests_again: u64,
 }
 
-/// Observations of each packet of a connection in an input, for its union with others. Copies of one
-/// mirror are in one input: if another input, with one observation point, observes as many requests again,
-/// the sender retransmitted them.
-pub(super) fn observations(copies: &[MirrorCopies], input: usize, key: &ConnectionKey) -> ObservationsPerPacket {
+/// Observation points of a connection in an input, for its union with others. Copies of one mirror are in
+/// one input: if another input, with one observation point, observes as many requests again, the sender
+/// retransmitted them.
+pub(super) fn points_in_union(copies: &[MirrorCopies], input: usize, key: &ConnectionKey) -> PointCount {
     let of = |copies: &MirrorCopies| copies.find(key).map(|own| (own.points, own.requests_again));
-    let Some((points, requests_again)) = copies.get(input).and_then(of) else { return ObservationsPerPacket::One };
+    let Some((points, requests_again)) = copies.get(input).and_then(of) else { return PointCount::One };
     let others = copies.iter().enumerate().filter(|(other, _)| *other != input);
     let mut clear = others.filter_map(|(_, other)| of(other)).filter(|(points, _)| *points == PointCount::One);
     match points {
-        PointCount::One => ObservationsPerPacket::One,
-        PointCount::Two => ObservationsPerPacket::Two,
-        PointCount::Unclear if requests_again > 0 && clear.any(|(_, again)| again >= requests_again) => {
-            ObservationsPerPacket::One
-        }
-        PointCount::Unclear => ObservationsPerPacket::Unclear,
+        PointCount::Unclear if requests_again > 0 && clear.any(|(_, again)| again >= requests_again) => PointCount::One,
+        points => points,
     }
 }
 

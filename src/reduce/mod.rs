@@ -33,36 +33,23 @@ pub use overlap::InputOverlap;
 
 use crate::model::RdmaSums;
 use crate::model::histogram::{COARSE_BUCKETS, coarse_bucket};
+use crate::model::observation::{OCCURRENCES, occurrence_class};
 use crate::model::traffic::{MpiClass, MpiSums, MpiTotals, NcclShares};
 use crate::model::{
     MpiMessage, ObservedPorts, OperationMix, PacketObservation, PacketRecord, PacketRole, PacketSums, PagedVec,
-    Recorder, RequiredDetection, SampledSums, SizeCategory, Sizes, StartEvent, Timing, TimingKey, TrafficKind,
-    UpperLayerVotes, Verb,
+    PointCount, Recorder, RequiredDetection, SampledSums, SizeCategory, Sizes, StartEvent, Timing, TimingKey,
+    TrafficKind, UpperLayerVotes, Verb,
 };
 use bins::{BinIndexer, Bins, Count, TimeSlot, TrafficSlot, TrafficSums};
 use congestion::CongestionSlot;
 use ibscope_parsers::PathFields;
 use ibscope_parsers::ib::Service;
-use mirror_copies::PointCount;
 use paths::PathTally;
 use serde::{Deserialize, Serialize};
-
-/// Occurrence classes of a packet: first, second, odd from the third, even from the fourth.
-const OCCURRENCES: usize = 4;
 
 /// Streams of messages of one accumulator, some 90 bytes each. Without this bound, a program that
 /// gives every message its own tag would fill the memory.
 const MAX_STREAMS: usize = 1 << 14;
-
-/// Class of the `occurrence`-th observation of a packet.
-const fn occurrence_class(occurrence: u32) -> usize {
-    match occurrence {
-        0 | 1 => 0,
-        2 => 1,
-        odd if odd % 2 == 1 => 2,
-        _ => 3,
-    }
-}
 
 /// The occurrence classes that are transmissions, and those that are retransmissions.
 struct TransmissionRule {

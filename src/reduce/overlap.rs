@@ -7,10 +7,10 @@
 //! groups, because their packets differ even if their PSNs are equal.
 
 use super::combine;
-use super::mirror_copies::{MirrorCopies, PointCount, observations};
+use super::mirror_copies::{MirrorCopies, points_in_union};
 use super::point_sums::PacketDigests;
 use super::{PartialSums, observation_points};
-use crate::model::{ConnectionEnd, ConnectionKey, ObservationsPerPacket};
+use crate::model::{ConnectionEnd, ConnectionKey, PointCount};
 use ibscope_parsers::Endpoint;
 use rayon::prelude::*;
 use std::collections::BTreeSet;
@@ -33,10 +33,10 @@ impl InputOverlap {
         self.times_ns.push(times_ns);
     }
 
-    /// Observations of each transmission of a connection in an input.
+    /// Observation points of a connection in an input, for its union with others.
     #[must_use]
-    pub fn observations(&self, input: usize, key: &ConnectionKey) -> ObservationsPerPacket {
-        observations(&self.copies, input, key)
+    pub fn points_in_union(&self, input: usize, key: &ConnectionKey) -> PointCount {
+        points_in_union(&self.copies, input, key)
     }
 
     /// The points of the pair of a connection in an input.

@@ -4,8 +4,9 @@
 //! only the packets of further combinations are counted one by one; those of the first are the
 //! rest.
 
-use super::mirror_copies::PointCount;
-use super::{OCCURRENCES, PartialSums, TransmissionRule, occurrence_class};
+use super::{PartialSums, TransmissionRule};
+use crate::model::PointCount;
+use crate::model::observation::{OCCURRENCES, occurrence_class};
 use crate::model::paths::{ConnectionPaths, PathPlace, PathSums, add_path};
 use crate::model::{ConnectionKey, PacketObservation, PacketRecord, PacketRole};
 use ibscope_parsers::PathFields;

@@ -13,8 +13,9 @@
 //! that was lost on the fabric shows as a missing later transmission: `5` and `5'` above are one
 //! first transmission that both points have, and one later transmission that one point has.
 
+use super::PartialSums;
 use super::observation_points::{ObservationPoint, overlap};
-use super::{OCCURRENCES, PartialSums};
+use crate::model::observation::OCCURRENCES;
 use crate::model::traffic::ObservationSums;
 use crate::model::{Continuity, PacketRole, PsnDigest};
 
