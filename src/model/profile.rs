@@ -245,6 +245,10 @@ pub struct JobRow {
     /// different inputs may be wrong.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub lacks_common_clock: bool,
+    /// Longest median delay in nanoseconds between the two observations of packets of a connection, if
+    /// the second ones come after ACKs: times at different ports may be wrong by as much.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub copy_delay_ns: Option<u64>,
 }
 
 impl ConnectionRow {

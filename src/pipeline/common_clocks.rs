@@ -31,9 +31,33 @@ pub(super) fn clocks_of(
     clocks
 }
 
-/// Marks the jobs whose packets are on several clocks that could not be compared. Returns the note on
-/// them.
+/// Marks the jobs whose packets are on several clocks. Returns the note on those whose clocks could not be
+/// compared.
 pub(super) fn mark_jobs(
+    identified: &mut ResolvedRanks,
+    combined: &CombinedTotals,
+    inputs: &[Input],
+    clocks: &[String],
+) -> Option<String> {
+    mark_late_copies(identified, combined);
+    mark_inputs(identified, combined, inputs, clocks)
+}
+
+/// Marks the jobs with late copies of packets: within one input, the clocks of two ports differ or a
+/// device delays the copies.
+fn mark_late_copies(identified: &mut ResolvedRanks, combined: &CombinedTotals) {
+    for late in &combined.late_copies {
+        let found = combined.connections.binary_search_by_key(&late.key, |connection| connection.key);
+        let Some(job) = found.ok().and_then(|index| *identified.job_of.get(index)?) else { continue };
+        let row = identified.jobs.iter_mut().filter(|row| row.job == job);
+        row.for_each(|row| match late.delay_ns {
+            Some(_) => row.copy_delay_ns = row.copy_delay_ns.max(late.delay_ns),
+            None => row.lacks_common_clock = true,
+        });
+    }
+}
+
+fn mark_inputs(
     identified: &mut ResolvedRanks,
     combined: &CombinedTotals,
     inputs: &[Input],

@@ -6,7 +6,7 @@
 
 use super::AnalysisOptions;
 use crate::model::profile::Input;
-use crate::model::{Coverage, count_either};
+use crate::model::{Coverage, count_either, show};
 use crate::reduce::{CombinedTotals, UntimedMessages};
 
 /// The notes on the times of an input.
@@ -72,11 +72,14 @@ pub(super) fn of_all(combined: &CombinedTotals, untimed: UntimedMessages, option
             count_either(combined.without_union, "connection has", "connections have")
         ));
     }
-    if combined.late_copies > 0 && options.measures.mpi && options.measures.times {
+    if !combined.late_copies.is_empty() && options.measures.mpi && options.measures.times {
+        let delay_ns = combined.late_copies.iter().filter_map(|late| late.delay_ns).max();
+        let delay = delay_ns.map_or_else(String::new, |ns| format!(", by {}", show::duration(rounded(ns))));
         notes.push(format!(
             "{} no transit, response and arrival times: requests were observed at the second port after their ACKs, so \
-             the clocks of the two ports differ or a device delays the copies; capture each port in a file of its own",
-            count_either(combined.late_copies, "connection has", "connections have")
+             the clocks of the two ports differ{delay}, or a device delays the copies, and times at different ports may be \
+             wrong by as much; capture each port in a file of its own",
+            count_either(combined.late_copies.len() as u64, "connection has", "connections have")
         ));
     }
     let untimed = untimed.unclear + untimed.backwards;
@@ -91,4 +94,13 @@ pub(super) fn of_all(combined: &CombinedTotals, untimed: UntimedMessages, option
         ));
     }
     notes
+}
+
+/// A duration in nanoseconds, rounded to three digits.
+const fn rounded(ns: u64) -> i64 {
+    let mut step = 1;
+    while ns / step >= 1000 {
+        step *= 10;
+    }
+    ((ns + step / 2) / step * step) as i64
 }

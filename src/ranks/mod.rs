@@ -349,6 +349,7 @@ fn job_rows(jobs: &[InferredJob<'_>], ranks: &RanksByQueuePair) -> Vec<JobRow> {
             slurm_job_id: None,
             may_be_part: job.doubts.may_be_part,
             lacks_common_clock: false,
+            copy_delay_ns: None,
         }
     };
     (1..).zip(jobs).map(row).collect()

@@ -261,7 +261,7 @@ fn renew_jobs(profile: &mut Profile) {
             row.stack.clone_from(&old.stack);
             row.slurm_job_id.clone_from(&old.slurm_job_id);
             row.may_be_part = old.may_be_part && has_several;
-            row.lacks_common_clock = old.lacks_common_clock;
+            (row.lacks_common_clock, row.copy_delay_ns) = (old.lacks_common_clock, old.copy_delay_ns);
         };
         jobs.entry(old.job).and_modify(keep);
     }
@@ -363,6 +363,7 @@ mod tests {
             slurm_job_id: None,
             may_be_part: false,
             lacks_common_clock: false,
+            copy_delay_ns: None,
         };
         let mut profile = Profile {
             jobs: vec![job(1), job(2)],

@@ -7,6 +7,7 @@
 use super::bins::{BinCell, Count, TimeSlot, TrafficSlot, TrafficSums};
 use super::congestion::CongestionCounter;
 use super::health;
+use super::late_copies::{self, LateCopies};
 use super::marks::OtherMarks;
 use super::mirror_copies::{MirrorCopies, points_in_union};
 use super::observation_points::{self, ObservationPoint};
@@ -65,7 +66,7 @@ pub struct CombinedTotals {
     pub unclear_copies: u64,
     /// Connections whose times between two ports are unknown, because second observations are late, in
     /// the inputs that count.
-    pub late_copies: u64,
+    pub late_copies: Vec<LateCopies>,
     /// Per input: the records that its observation points should have and do have, of connections
     /// with several points.
     pub records: Vec<RecordSeries>,
@@ -230,7 +231,7 @@ impl Combiner {
             totals.without_union += shard.without_union;
             totals.window_overflows += shard.window_overflows;
             totals.unclear_copies += shard.unclear_copies;
-            totals.late_copies += shard.late_copies;
+            totals.late_copies.extend(shard.late_copies);
             totals.connections.extend(shard.connections);
         }
         let connections = &mut totals.connections;
@@ -330,7 +331,7 @@ impl CombinedTotals {
             let Some(one) = one else { continue };
             self.window_overflows += u64::from(one.overflowed);
             self.unclear_copies += u64::from(one.totals.continuity.has_unclear_copies);
-            self.late_copies += u64::from(one.has_late_copies);
+            self.late_copies.extend(one.late_copies);
             match &mut total {
                 None => total = Some(one.totals),
                 Some(total) => {
@@ -421,8 +422,8 @@ struct InputConnection {
     bin_records: Vec<(i64, u64)>,
     overflowed: bool,
     mirror_copies: u64,
-    /// Its packets were observed twice, and the second time too late.
-    has_late_copies: bool,
+    /// Set if its packets were observed twice, and the second time too late.
+    late_copies: Option<LateCopies>,
 }
 
 /// Transmissions of a connection, without mirror copies.
@@ -502,6 +503,8 @@ impl InputConnection {
         let kinds: Vec<Option<TimingKey>> =
             times.recorders.iter().map(|((ports, _, key), _)| is_right(*ports).then_some(*key)).collect();
         let time_bins = time_bins(&kinds, &times.bins.into_cells());
+        let late_copies =
+            has_late_copies.then(|| LateCopies { key, delay_ns: late_copies::median_delay_ns(&times.recorders) });
         let timings = times.recorders.into_iter().filter(|((ports, ..), _)| is_right(*ports));
         let mut recorders: VecMap<(Option<RequiredDetection>, TimingKey), Recorder> = VecMap::default();
         for ((_, detection, key), recorder) in timings {
@@ -543,7 +546,7 @@ impl InputConnection {
             time_bins,
             bins,
         });
-        Self { totals, psn_spans, datagram_spans, records, bin_records, overflowed, mirror_copies, has_late_copies }
+        Self { totals, psn_spans, datagram_spans, records, bin_records, overflowed, mirror_copies, late_copies }
     }
 
     fn input_records(&self, point: ObservationPoint) -> InputRecords<'_> {

@@ -16,6 +16,7 @@ mod combine;
 mod congestion;
 mod cross_input;
 mod health;
+mod late_copies;
 mod live;
 mod marks;
 mod mirror_copies;
@@ -28,6 +29,7 @@ mod record_series;
 
 pub use combine::{CombinedTotals, Combiner, ShardConnections};
 pub use cross_input::{TrackerSample, TransitSample, UntimedMessages};
+pub use late_copies::LateCopies;
 pub use live::live_sums;
 pub use overlap::InputOverlap;
 

@@ -5,10 +5,11 @@ use crate::concatenated::{TimedRecord, later, read, write};
 use crate::latency::by_pair;
 use crate::recorded::{matrix, profile};
 use crate::runs::{self, RecordedRun, VARIED, is_roce};
-use crate::tools::in_parallel;
+use crate::tools::{ibscope, in_parallel};
 use ibscope::model::{Histogram, Profile};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Difference of the two clocks.
@@ -55,6 +56,41 @@ fn clocks_that_differ_in_one_file_give_no_times_between_ports() {
         assert_eq!(arrivals, [], "{}", run.name);
     });
     assert!(noted.load(Ordering::Relaxed) > 2, "{noted:?}");
+}
+
+/// One file with the four ports of a run, whose clocks are ahead of one another by up to `ahead_ns`.
+fn with_four_clocks(folder: &Path, ahead_ns: i64) -> PathBuf {
+    let run = runs::of_second_set("straggler-none-4x1");
+    let ports: Vec<Vec<TimedRecord>> = (0..4i64)
+        .map(|node| later(&read(&run.node(node as u8 + 1)).1, [0, ahead_ns, -ahead_ns, ahead_ns / 2][node as usize]))
+        .collect();
+    let mut records = ports.concat();
+    records.sort_by_key(|(time_ns, _)| *time_ns);
+    write(folder, &format!("ahead{ahead_ns}.pcap"), &read(&run.node(1)).0, &records)
+}
+
+/// The period of this run is 46 ms.
+#[test]
+fn clocks_that_differ_by_a_part_of_the_period_give_no_waits() {
+    let folder = tempfile::tempdir().expect("folder");
+    let of = |command: &str, capture: &Path| {
+        let result = ibscope([OsStr::new(command), capture.as_os_str()]);
+        assert_eq!(result.code, 0, "{}", result.stderr);
+        (result.stdout, result.stderr.replace('\n', " "))
+    };
+    let late = with_four_clocks(folder.path(), 15_000_000);
+    let (waits, notes) = of("waits", &late);
+    assert!(
+        waits.replace('\n', " ").contains("iterations unknown, because its ports have different clocks"),
+        "{waits}"
+    );
+    assert!(notes.contains("the clocks of the two ports differ, by 22.5 ms, or"), "{notes}");
+    let (findings, notes) = of("diagnose", &late);
+    assert!(!findings.contains("straggler") && !findings.contains("late_sender"), "{findings}");
+    assert!(notes.contains("stragglers and imbalance of job 1, because its ports have different clocks"), "{notes}");
+    // This difference is too short to matter.
+    let (waits, _) = of("waits", &with_four_clocks(folder.path(), 100_000));
+    assert!(waits.contains("30 iterations") && waits.contains("no straggler"), "{waits}");
 }
 
 /// The sender's transmissions of requests and READ responses that its own capture misses, because they

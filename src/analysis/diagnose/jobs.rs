@@ -64,7 +64,7 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
         let main_loop = job.iterations.as_ref().ok().filter(|own| is_main_loop(own));
         let Some(iterations) = main_loop else {
             let why = match job.iterations {
-                Err(NoIterations::ClocksUnknown) => NoIterations::ClocksUnknown.because(),
+                Err(reason @ (NoIterations::ClocksUnknown | NoIterations::CopiesLate)) => reason.because(),
                 _ => "no iterations with most of its messages were found".to_owned(),
             };
             diagnosis.unchecked.push(format!("stragglers and imbalance of job {}, because {why}", job.job));

@@ -25,6 +25,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Limit on the messages of all jobs: 16 bytes each.
 pub const MAX_MESSAGES: u64 = 20_000_000;
 
+/// If copies of packets come late by more than this share of the period, the waits are unknown.
+const MOST_DELAY: f64 = 0.02;
+
 /// Collects the messages of each job.
 #[derive(Debug, Default)]
 pub struct WaitAnalysis {
@@ -70,6 +73,9 @@ pub enum NoIterations {
     PortsMissing,
     /// The messages of different ranks are on clocks that could not be compared.
     ClocksUnknown,
+    /// Its packets were observed again at the second port after their ACKs, too late for waits of this
+    /// period.
+    CopiesLate,
 }
 
 impl NoIterations {
@@ -111,6 +117,11 @@ impl NoIterations {
             }
             Self::ClocksUnknown => {
                 "the clocks of its captures could not be compared by packets that several of them hold".to_owned()
+            }
+            Self::CopiesLate => {
+                "its ports have different clocks, or a device delays the copies of packets, by more than waits of its \
+                 iterations take; capture each port in a file of its own"
+                    .to_owned()
             }
         }
     }
@@ -228,7 +239,17 @@ impl WaitAnalysis {
         let nodes = Nodes::of(profile);
         let of_captures = NoIterations::of_captures(profile, &nodes);
         let lacks_clock = |job: u32| profile.jobs.iter().any(|row| row.job == job && row.lacks_common_clock);
-        self.of_jobs(|job| of_captures.or_else(|| lacks_clock(job).then_some(NoIterations::ClocksUnknown)), &nodes)
+        let missing = |job| of_captures.or_else(|| lacks_clock(job).then_some(NoIterations::ClocksUnknown));
+        let mut jobs = self.of_jobs(missing, &nodes);
+        for job in &mut jobs {
+            let delay_ns = profile.jobs.iter().find(|row| row.job == job.job).and_then(|row| row.copy_delay_ns);
+            let is_late =
+                |found: &Iterations| delay_ns.is_some_and(|ns| ns as f64 > MOST_DELAY * found.period_ns as f64);
+            if job.iterations.as_ref().is_ok_and(is_late) {
+                job.iterations = Err(NoIterations::CopiesLate);
+            }
+        }
+        jobs
     }
 
     /// The result of each job, by number; `missing` is the reason why a job can have no iterations, if

@@ -258,7 +258,8 @@ pub(in crate::cli) fn analyze(paths: &[PathBuf], options: &AnalysisOptions) -> a
     Ok(with_progress(paths, options, |progress| pipeline::analyze(paths, options, progress))?)
 }
 
-/// Reads the messages of captures, and skips times, sizes and health.
+/// Reads the messages of captures, and skips sizes and health. Times show whether the times of messages
+/// at different ports can be compared.
 pub(in crate::cli) fn messages_alone(
     paths: &[PathBuf],
     reading: &InputArgs,
@@ -272,7 +273,7 @@ pub(in crate::cli) fn messages_alone(
 pub(in crate::cli) fn message_options(paths: &[PathBuf], reading: &InputArgs) -> anyhow::Result<AnalysisOptions> {
     let mut options = options(paths, reading)?;
     options.bin_ns = None;
-    options.measures = AnalysisMeasures { times: false, sizes: false, health: false, icrc: false, ..options.measures };
+    options.measures = AnalysisMeasures { sizes: false, health: false, icrc: false, ..options.measures };
     Ok(options)
 }
 

@@ -90,7 +90,11 @@ pub(super) fn storage_line(lines: &mut SummaryLines, profile: &Profile) {
     };
     let parts: Vec<String> = storage.by_class().into_iter().map(part).collect();
     if !parts.is_empty() {
-        lines.put("storage", &format!("{}; `ibscope storage` shows who serves whom", parts.join(", ")));
+        let limits = match storage.notes.len() as u64 {
+            0 => String::new(),
+            notes => format!(", and {} on what these numbers miss", count_of(notes, "note")),
+        };
+        lines.put("storage", &format!("{}; `ibscope storage` shows who serves whom{limits}", parts.join(", ")));
     } else if profile.connections.iter().any(|connection| connection.class.is_storage()) {
         lines.put("storage", "commands are unknown; `ibscope storage` shows why");
     }
