@@ -84,6 +84,12 @@ impl ConnectionClass {
         }
     }
 
+    /// True for traffic of the kernel and of storage: no process of an MPI job sends it.
+    #[must_use]
+    pub const fn is_of_no_job(self) -> bool {
+        self.is_storage() || matches!(self, Self::Ipoib | Self::Rds)
+    }
+
     /// True for protocols that carry files or blocks.
     #[must_use]
     pub const fn is_storage(self) -> bool {

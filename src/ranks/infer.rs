@@ -11,32 +11,39 @@ use super::jobs::InferredJob;
 use super::outline::is_dense;
 use super::processes::Processes;
 use super::tag_layout::{self, Family};
-use super::{IdentityEvidence, QueuePairPartners, RanksByQueuePair, ResolvedRanks};
+use super::{QueuePairPartners, RanksByQueuePair, ResolvedRanks, ReverseConnections};
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{QueuePair, TrafficKind};
+use crate::model::{QueuePair, TrafficKind, count_of, ranges};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Assigns queue pairs the rank of their port, and connections the job of their ports. Ports in
-/// `blocked` have messages of unknown processes.
+/// The jobs, and the ports with messages of unknown processes.
+pub(super) struct KnownJobs<'a> {
+    pub(super) jobs: &'a [InferredJob<'a>],
+    pub(super) blocked: &'a BTreeSet<Endpoint>,
+}
+
+/// Assigns queue pairs the rank of their port, and connections the job of their ports. Returns the ports
+/// of connections that may carry one-sided operations of a job, but to whose ports no rank was assigned.
 pub(super) fn by_port(
-    evidence: &IdentityEvidence<'_>,
-    paired: &QueuePairPartners,
-    jobs: &[InferredJob<'_>],
+    (paired, reverse): (&QueuePairPartners, &ReverseConnections<'_>),
+    known: &KnownJobs<'_>,
     processes: &mut Processes,
     ranks: &mut RanksByQueuePair,
-    blocked: &BTreeSet<Endpoint>,
     identified: &mut ResolvedRanks,
-) {
-    let alone = ports_of_one_rank(evidence.connections, jobs, ranks, blocked, processes);
-    let times_ns: Vec<(i64, i64)> = jobs.iter().map(InferredJob::times_ns).collect();
-    let with_envelopes = evidence.connections.iter().filter(|own| !is_bare(own));
+) -> BTreeSet<(Endpoint, Endpoint)> {
+    let connections = reverse.connections;
+    let jobs = known.jobs;
+    let alone = ports_of_one_rank(connections, jobs, ranks, known.blocked, processes);
+    let places: Vec<JobPlace> = jobs.iter().map(|job| JobPlace::new(job, processes)).collect();
+    let with_envelopes = connections.iter().filter(|own| !is_bare(own));
     let with_envelopes: BTreeSet<(Endpoint, QueuePair)> =
         with_envelopes.map(|own| (own.key.src, tag_layout::receiver(&own.key))).collect();
-    let others = evidence.connections.iter().filter(|own| tag_layout::is_another_protocol(own));
+    let others = connections.iter().filter(|own| tag_layout::is_another_protocol(own));
     let others: BTreeSet<QueuePair> = others.map(|own| tag_layout::receiver(&own.key)).collect();
     let mut found: Vec<(QueuePair, (u32, Rank))> = Vec::new();
-    for (index, connection) in evidence.connections.iter().enumerate() {
+    let mut withheld = BTreeSet::new();
+    for (index, connection) in connections.iter().enumerate() {
         let receiver = tag_layout::receiver(&connection.key);
         // A datagram queue pair may serve the connection setup of other processes; its traffic
         // belongs to no pair of ranks.
@@ -45,16 +52,25 @@ pub(super) fn by_port(
         if others.contains(&sender) || others.contains(&receiver) {
             continue;
         }
+        let both = (&**connection, reverse.connected(index));
+        let back = QueuePair { endpoint: connection.key.src, ..sender };
+        // Open MPI's `osc/ucx` has a UCX worker of its own: its queue pairs carry no envelopes in
+        // either direction.
+        let is_silent = is_bare(connection) && !with_envelopes.contains(&(receiver.endpoint, back));
         let of = |end: &QueuePair| ranks.get(end).or_else(|| alone.get(&end.endpoint)).copied();
-        let (Some(from), Some(to)) = (of(&sender), of(&receiver)) else { continue };
+        let (Some(from), Some(to)) = (of(&sender), of(&receiver)) else {
+            let mut may_own = places.iter().filter(|place| place.may_own(both, [sender, receiver], processes));
+            if is_silent && connection.traffic.payload_bytes > 0 && may_own.next().is_some() {
+                withheld.insert((connection.key.src, connection.key.dst));
+            }
+            continue;
+        };
         if from.0 != to.0 || from.1.rank == to.1.rank {
             continue;
         }
-        let Some(job) = jobs.get(from.0 as usize - 1) else { continue };
+        let Some(place) = places.get(from.0 as usize - 1) else { continue };
         let is_new = !ranks.contains_key(&sender) || !ranks.contains_key(&receiver);
-        let (first_ns, last_ns) = times_ns[from.0 as usize - 1];
-        let is_within = first_ns <= connection.times_ns.0 && connection.times_ns.1 <= last_ns;
-        if is_new && !(is_within && is_of_library(connection, [sender, receiver], job, processes)) {
+        if is_new && !place.owns(both, [sender, receiver], processes) {
             continue;
         }
         let inferred = |rank: Rank| Rank { evidence: RankEvidence::Port, agreeing: 0, disagreeing: 0, ..rank };
@@ -64,14 +80,81 @@ pub(super) fn by_port(
             }
         }
         identified.job_of[index] = Some(from.0);
-        let back = QueuePair { endpoint: connection.key.src, ..sender };
-        // Open MPI's `osc/ucx` has a UCX worker of its own: its queue pairs carry no envelopes in
-        // either direction.
-        let is_silent = is_bare(connection) && !with_envelopes.contains(&(receiver.endpoint, back));
-        let is_of_ucx = job.family().is_some_and(|(family, _)| family == Family::Ucx);
-        identified.one_sided[index] = is_new && is_silent && is_of_ucx;
+        identified.one_sided[index] = is_new && is_silent && place.family == Some(Family::Ucx);
     }
     ranks.extend(found);
+    identified.notes.extend(one_sided_note(connections, identified));
+    withheld
+}
+
+/// The note on one-sided operations that count for a job.
+fn one_sided_note(connections: &[Box<ConnectionTotals>], identified: &ResolvedRanks) -> Option<String> {
+    let found = connections.iter().zip(&identified.one_sided).zip(&identified.job_of);
+    let found: Vec<(&ConnectionTotals, u32)> =
+        found.filter_map(|((own, is_one_sided), job)| Some((&**own, (*job)?)).filter(|_| *is_one_sided)).collect();
+    let jobs: BTreeSet<u32> = found.iter().map(|(_, job)| *job).collect();
+    let job = ranges(jobs.iter().copied());
+    (!found.is_empty()).then(|| {
+        format!(
+            "job{} {job}: {} without MPI messages {} as one-sided operations, because {} between the ports of its ranks and \
+             of the same library; another program of this library between the same ports would count as well",
+            if jobs.len() == 1 { "" } else { "s" },
+            count_of(found.len() as u64, "connection"),
+            if found.len() == 1 { "counts" } else { "count" },
+            if found.len() == 1 { "it is" } else { "they are" },
+        )
+    })
+}
+
+/// What decides whether a connection without ranks is of a job.
+struct JobPlace {
+    family: Option<Family>,
+    ports: BTreeSet<Endpoint>,
+    times_ns: (i64, i64),
+    /// Ports of queue pairs that connection messages name, if they name all queue pairs of the job with
+    /// messages: then they name those without messages too.
+    named_ports: BTreeSet<Endpoint>,
+}
+
+impl JobPlace {
+    fn new(job: &InferredJob<'_>, processes: &mut Processes) -> Self {
+        let family = job.family().map(|(family, _)| family);
+        let ends = || job.components.iter().flat_map(|own| &own.connections).flat_map(|(_, (from, to))| [*from, *to]);
+        let all_named = ends().all(|end| processes.is_named(end));
+        let ports = ends().filter(|_| all_named).filter_map(|end| Some(processes.queue_pair(end)?.endpoint));
+        Self { family, ports: job.ports(), times_ns: job.times_ns(), named_ports: ports.collect() }
+    }
+
+    /// True if the connection is within the times of the job, and of its library: connection messages name
+    /// both ends, or all messages of both directions match the library.
+    fn owns(
+        &self,
+        (own, back): (&ConnectionTotals, Option<&ConnectionTotals>),
+        ends: [QueuePair; 2],
+        processes: &mut Processes,
+    ) -> bool {
+        let Some(family) = self.family else { return false };
+        let is_named = |end: QueuePair| processes.find(end).is_some_and(|end| processes.is_named(end));
+        let is_named = ends.map(is_named) == [true; 2];
+        let must_be_named = ends.iter().all(|end| self.named_ports.contains(&end.endpoint));
+        let matches =
+            messages_match(own, family) && back.is_none_or(|back| back.starts() == 0 || messages_match(back, family));
+        self.times_ns.0 <= own.times_ns.0
+            && own.times_ns.1 <= self.times_ns.1
+            && (matches && (is_named || !must_be_named) || family == Family::Ucx && is_named)
+    }
+
+    /// Like [`Self::owns`], if all ports are those of the job.
+    fn may_own(
+        &self,
+        both: (&ConnectionTotals, Option<&ConnectionTotals>),
+        ends: [QueuePair; 2],
+        processes: &mut Processes,
+    ) -> bool {
+        self.family == Some(Family::Ucx)
+            && ends.iter().all(|end| self.ports.contains(&end.endpoint))
+            && self.owns(both, ends, processes)
+    }
 }
 
 /// Ports with a single rank, of jobs that have all ranks up to the highest and one rank per port.
@@ -147,19 +230,6 @@ fn messages_match(connection: &ConnectionTotals, family: Family) -> bool {
         .map(|stack| votes.enveloped[stack as usize] + votes.bare[stack as usize])
         .sum();
     own > 0 && own == connection.starts()
-}
-
-/// True if the connection is of the job's library: connection messages name both ends, or all its
-/// messages match the library.
-fn is_of_library(
-    connection: &ConnectionTotals,
-    ends: [QueuePair; 2],
-    job: &InferredJob<'_>,
-    processes: &mut Processes,
-) -> bool {
-    let Some((family, _)) = job.family() else { return false };
-    let is_named = |end: QueuePair| processes.find(end).is_some_and(|end| processes.is_named(end));
-    messages_match(connection, family) || family == Family::Ucx && ends.map(is_named) == [true; 2]
 }
 
 /// True if no message of the connection carries an envelope.

@@ -15,19 +15,18 @@
 //! uses one queue pair per pair. Invariant: a component that may belong to several jobs is assigned
 //! to none.
 
-use super::component::{Component, ComponentConnections};
+use super::component::{Component, ComponentConnections, RankEvidence};
 use super::component_sets::ComponentSets;
 use super::outline::{MAX_COMPARED, NodePorts, Outline, common, is_dense};
-use super::processes::Processes;
+use super::processes::{EndId, Processes};
 use super::tag_layout::Family;
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::TagLayout;
 use ibscope_parsers::mpi::nccl::Release;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Share of the ranks up to the highest that must appear in an MPICH job without collective
-/// operations, in percent. Any program may fill UCX tags like MPICH, with another number in place
-/// of the rank.
+/// Share of the ranks up to the highest that must appear in a job without collective operations, in
+/// percent. Any program may fill the tags of UCX or libfabric, with another number in place of the rank.
 const DENSE_PERCENT: usize = 50;
 
 /// Jobs, and components without a job.
@@ -98,10 +97,14 @@ pub(super) fn form<'a>(
     nodes: &NodePorts,
     processes: &mut Processes,
 ) -> JobGrouping<'a> {
+    let mut formed = JobGrouping::default();
+    let (components, same): (Vec<_>, Vec<_>) =
+        components.into_iter().partition(|own| !connects_one_rank(own, processes));
+    let reason = "both ends of a connection claim the same rank: the program may not be MPI";
+    formed.not_mpi.extend(same.into_iter().map(|own| (own, reason.to_owned())));
     let mut outlined: Vec<(Outline, Component<'a>)> =
         components.into_iter().map(|own| (Outline::new(&own, nodes, processes), own)).collect();
     outlined.sort_by_key(|(_, own)| own.times_ns);
-    let mut formed = JobGrouping::default();
     // Whole jobs first: each part then joins one of them, or none.
     let (mut whole, parts): (Vec<_>, Vec<_>) = outlined.into_iter().partition(|(outline, _)| outline.is_whole());
     let rivals = rivals(&whole);
@@ -139,6 +142,19 @@ pub(super) fn form<'a>(
         }
     }
     formed
+}
+
+/// True if two processes that no connection message names have the same rank and exchange messages: a
+/// rank does not send to itself over the wire.
+fn connects_one_rank(component: &Component<'_>, processes: &mut Processes) -> bool {
+    component.family != Family::Nccl
+        && component.connections.iter().any(|(_, ends)| {
+            let [from, to] = [ends.0, ends.1].map(|end| processes.process(end));
+            let rank = |process: EndId| component.ranks.get(&process).map(|rank| rank.rank);
+            from != to
+                && rank(from).is_some_and(|own| rank(to) == Some(own))
+                && ![from, to].iter().any(|process| processes.is_named(*process))
+        })
 }
 
 /// Whole components that rival each other: only one of them can be part of a larger component, and
@@ -251,20 +267,45 @@ fn not_mpi_reason(job: &InferredJob<'_>) -> Option<String> {
     if strong.len() < 2 && !fills_elements {
         return Some("fewer than two processes send enough messages that name their rank".to_owned());
     }
-    let ranks = job.ranks();
-    let is_mpich = job.family() == Some((Family::Ucx, TagLayout::Mpich));
-    if is_mpich
-        && !is_dense(ranks.iter().copied(), DENSE_PERCENT)
-        && !job.components.iter().any(Component::has_named_collectives)
-    {
-        let highest = ranks.last().copied().unwrap_or(0);
-        return Some(format!(
-            "decoded as MPICH tags, the tags name only {} of {} ranks and no collective operation: the program may use UCX without MPICH",
-            ranks.len(),
-            u64::from(highest) + 1
-        ));
+    let is_stated = |own: &Component<'_>| own.ranks.values().any(|rank| rank.evidence == RankEvidence::Stated);
+    if job.components.iter().any(|own| own.has_named_collectives() || is_stated(own)) {
+        return None;
     }
-    None
+    job.family().and_then(|(family, layout)| other_numbers_reason(family, layout, &job.ranks()))
+}
+
+/// The reason why the ranks of messages without collective operations are probably other numbers of a
+/// program that is not MPI, or of an MPI library with another tag layout.
+fn other_numbers_reason(family: Family, layout: TagLayout, ranks: &BTreeSet<u32>) -> Option<String> {
+    let name = match family {
+        Family::Ucx | Family::Rxm => layout.name(),
+        Family::Mvapich2 => "MVAPICH2",
+        // Their headers have more fields that must fit.
+        Family::Ob1 | Family::Nccl => return None,
+    };
+    let (count, all) = (ranks.len(), u64::from(ranks.last().copied().unwrap_or(0)) + 1);
+    let factor = ranks.iter().fold(0, |factor, rank| greatest_common_divisor(factor, *rank));
+    let what = if !is_dense(ranks.iter().copied(), DENSE_PERCENT) {
+        format!("name only {count} of {all} ranks")
+    } else if factor > 1 {
+        format!("name only ranks that are multiples of {factor}")
+    } else if layout == TagLayout::OpenMpi2 {
+        "have the layout of a release before 2018".to_owned()
+    } else {
+        return None;
+    };
+    Some(format!(
+        "read as messages of {name}, the messages {what}, and none is of a collective operation: the program may not be MPI, or \
+         may use other tags; start the capture before the job"
+    ))
+}
+
+const fn greatest_common_divisor(a: u32, b: u32) -> u32 {
+    let (mut a, mut b) = (a, b);
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 /// The properties of a job by which components without ranks are assigned.

@@ -144,14 +144,14 @@ pub fn identify(evidence: &IdentityEvidence<'_>, paired: &QueuePairPartners) -> 
         exchange.requester = aliases.actual(exchange.requester);
         exchange.replier = aliases.actual(exchange.replier);
     }
-    let IdentifiedJobs { mut identified, doubts, job_classes, ambiguous } =
-        jobs_and_ranks(evidence, paired, &exchanges, &aliases);
+    let reverse = ReverseConnections::new(evidence.connections, paired);
+    let IdentifiedJobs { mut identified, doubts, job_classes, ambiguous, withheld } =
+        jobs_and_ranks(evidence, (paired, &reverse), &exchanges, &aliases);
     let IdentityEvidence { connections, cm, is_window, .. } = *evidence;
     let first_psns = cm
         .iter()
         .filter_map(|row| Some((aliases.actual(QueuePair { endpoint: row.src, qpn: row.qpn? }), row.starting_psn?)));
     let first_psns: BTreeMap<QueuePair, u32> = first_psns.collect();
-    let reverse = ReverseConnections::new(connections, paired);
     let view = coverage::views(&reverse, &first_psns, &identified.detection, is_window);
     let coverage = |index| view(index).coverage(&identified.detection);
     identified.coverage = (0..connections.len()).into_par_iter().map(coverage).collect();
@@ -162,7 +162,8 @@ pub fn identify(evidence: &IdentityEvidence<'_>, paired: &QueuePairPartners) -> 
     }
     let views = (0..connections.len()).map(view);
     identified.trust = trust::judge(views, cm, identified.sampling.sampling.is_some(), evidence.records);
-    uncounted::mark_uncounted(&reverse, paired, is_window, &mut identified);
+    drop_unassigned_of_no_job(connections, paired, &mut identified);
+    uncounted::mark_uncounted((&reverse, &withheld), paired, is_window, &mut identified);
     doubtful::mark_doubts(&doubts, &mut identified);
     doubtful::mark_ambiguous(&ambiguous, &mut identified);
     identified
@@ -176,11 +177,13 @@ struct IdentifiedJobs {
     job_classes: JobClasses,
     /// Connections of a library whose messages may belong to several processes.
     ambiguous: BTreeSet<usize>,
+    /// Ports of connections that may carry one-sided operations of the ranks at these ports.
+    withheld: BTreeSet<(Endpoint, Endpoint)>,
 }
 
 fn jobs_and_ranks(
     evidence: &IdentityEvidence<'_>,
-    paired: &QueuePairPartners,
+    (paired, reverse): (&QueuePairPartners, &ReverseConnections<'_>),
     exchanges: &[CmExchange],
     aliases: &QueuePairAliases,
 ) -> IdentifiedJobs {
@@ -232,13 +235,26 @@ fn jobs_and_ranks(
         ends.into_iter().for_each(|queue_pair| _ = reasons.insert(queue_pair, reason.clone()));
     }
     let job_classes = job_classes(&formed.jobs, &mut processes, &blocked);
-    infer::by_port(evidence, paired, &formed.jobs, &mut processes, &mut ranks, &blocked, &mut identified);
+    let known = infer::KnownJobs { jobs: &formed.jobs, blocked: &blocked };
+    let withheld = infer::by_port((paired, reverse), &known, &mut processes, &mut ranks, &mut identified);
     identified.jobs = job_rows(&formed.jobs, &ranks);
     identified.unassigned = unassigned(connections, paired, &ranks, &reasons, &mut identified);
     identified.ranks = rows(connections, paired, &ranks);
     let doubts = (1..).zip(&formed.jobs).map(|(number, job)| (number, job.doubts));
     let doubts = doubts.filter(|(_, doubts)| *doubts != Doubts::default()).collect();
-    IdentifiedJobs { identified, doubts, job_classes, ambiguous }
+    IdentifiedJobs { identified, doubts, job_classes, ambiguous, withheld }
+}
+
+/// Removes the queue pairs of protocols that no process of a job uses.
+fn drop_unassigned_of_no_job(
+    connections: &[Box<ConnectionTotals>],
+    paired: &QueuePairPartners,
+    identified: &mut ResolvedRanks,
+) {
+    let others = connections.iter().zip(&identified.classes).filter(|(_, class)| class.is_of_no_job());
+    let ends = others.flat_map(|(own, _)| [Some(tag_layout::receiver(&own.key)), reverse::sender(&own.key, paired)]);
+    let ends: BTreeSet<(String, u32)> = ends.flatten().map(|end| (end.endpoint.to_string(), end.qpn.value())).collect();
+    identified.unassigned.retain(|row| !ends.contains(&(row.endpoint.clone(), row.qpn)));
 }
 
 /// Evidence of the jobs for the classes of connections. `blocked` are ports with messages of

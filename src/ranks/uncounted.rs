@@ -13,6 +13,7 @@
 //! requests were not captured   any pair with a rank at the port that responded
 //! connection messages alone    the pair that they connect
 //! a second connection          any two ranks at its ports
+//! one-sided operations         any two ranks at its ports
 //! ```
 //! Invariant: a pair that may own an uncounted message is never called complete.
 
@@ -21,16 +22,17 @@ use super::tag_layout;
 use super::{Detection, QueuePairPartners, ResolvedRanks, ReverseConnections};
 use crate::model::profile::{CoverageState, RankRow};
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{JobRank, RankIndex, TrafficKind, count_of};
+use crate::model::{ConnectionClass, JobRank, RankIndex, TrafficKind, count_of};
 use ibscope_parsers::{Endpoint, Lid};
 use rayon::prelude::*;
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Marks the pairs in `identified` that may own uncounted messages. With `is_window`, packets
-/// outside the window do not count as missing.
+/// Marks the pairs in `identified` that may own uncounted messages. `withheld` are ports with one-sided
+/// operations that may be of their ranks. With `is_window`, packets outside the window do not count as
+/// missing.
 pub(super) fn mark_uncounted(
-    reverse: &ReverseConnections<'_>,
+    (reverse, withheld): (&ReverseConnections<'_>, &BTreeSet<(Endpoint, Endpoint)>),
     paired: &QueuePairPartners,
     is_window: bool,
     identified: &mut ResolvedRanks,
@@ -42,8 +44,10 @@ pub(super) fn mark_uncounted(
     let ranks = RankIndex::new(&identified.ranks);
     let ends: Vec<RanksOfEnds> = connections.par_iter().map(|own| ranks_of_ends(own, &ranks, paired)).collect();
     mark_numbers_missing(connections, &ends, is_window, identified);
-    let search = UncountedSearch { reverse, detection: &identified.detection, ends: &ends };
-    let uncounted = search.run(&identified.job_of, &RanksAtPorts::new(&identified.ranks), is_window);
+    let ResolvedRanks { detection, classes, .. } = &*identified;
+    let search = UncountedSearch { reverse, detection, classes, ends: &ends };
+    let mut uncounted = search.run(&identified.job_of, &RanksAtPorts::new(&identified.ranks), is_window);
+    uncounted.maybe_between.extend(withheld);
     let connected = ConnectedRanks::new(connections, &ends);
     let rows = connections.iter().zip(ends).zip(&mut identified.coverage).zip(&identified.job_of);
     for (((own, ends), coverage), job) in rows {
@@ -127,6 +131,8 @@ struct UncountedSearch<'a> {
     reverse: &'a ReverseConnections<'a>,
     detection: &'a Detection,
     /// By connection.
+    classes: &'a [ConnectionClass],
+    /// By connection.
     ends: &'a [RanksOfEnds],
 }
 
@@ -138,7 +144,10 @@ impl UncountedSearch<'_> {
         for (index, (own, job)) in self.reverse.connections.iter().zip(job_of).enumerate() {
             let reverse = self.reverse.connected(index);
             let [sender, receiver] = self.ends[index];
-            if own.continuity.restarted {
+            // Its messages are of no rank, although a few of a storage protocol resemble those of a library.
+            let is_of_no_job =
+                own.key.kind != TrafficKind::Data || self.classes.get(index).is_some_and(|class| class.is_of_no_job());
+            if own.continuity.restarted && !is_of_no_job {
                 // The messages of the second connection are not counted.
                 found.maybe_between.insert((own.key.src, own.key.dst));
             }
@@ -152,7 +161,7 @@ impl UncountedSearch<'_> {
                 let ports = receiver.and_then(|rank| Some((rank, at_ports.ranks.get(&own.key.src)?)));
                 found.requests.extend(ports.into_iter().flat_map(|(from, to)| to.iter().map(move |to| (from, *to))));
             }
-            if !self.is_uncounted((own, reverse), sender.is_some() && receiver.is_some()) {
+            if is_of_no_job || !self.is_uncounted((own, reverse), sender.is_some() && receiver.is_some()) {
                 continue;
             }
             let ports = (own.key.src, own.key.dst);

@@ -300,21 +300,26 @@ fn constructed_rds_has_its_class() {
     }
 }
 
-/// Constructed from libfabric's `ofi_proto.h` and `rxm.h`: tagged messages of a program without MPI
-/// over `verbs;ofi_rxm`. Its tags give a sender many ranks in every layout of an MPI library.
+/// A tagged message over `verbs;ofi_rxm` without completion data, constructed from libfabric's
+/// `ofi_proto.h` and `rxm.h`.
+pub(crate) fn libfabric_message(tag: u64, message_id: u64) -> Vec<u8> {
+    // Version 4, eager; connection 7; the id of the message; version 3, tagged.
+    let mut message = vec![4, 0, 0, 0, 0, 0, 0, 0];
+    [7, message_id, 0].iter().for_each(|word: &u64| message.extend(word.to_le_bytes()));
+    message.extend([3, 0, 1, 0, 0, 0, 0, 0]);
+    [200, 0, tag].iter().for_each(|word: &u64| message.extend(word.to_le_bytes()));
+    message.extend([0x8B; 200]);
+    message
+}
+
+/// Constructed: tagged messages of a program without MPI. Its tags give a sender many ranks in every
+/// layout of an MPI library.
 #[test]
 fn tags_that_no_mpi_library_sends_are_libfabric_without_mpi() {
     let mut wire = WireBuilder::new();
     let (mut there, mut back) = WireQueuePair::pair((0x101, 0x811), (0x102, 0x922));
     let message = |number: u64, message_id: u64| {
-        let tag = number << 32 | number.wrapping_mul(0x9E37_79B1) & 0xFFFF_FFFF;
-        // Version 4, eager; connection 7; the id of the message; version 3, tagged.
-        let mut message = vec![4, 0, 0, 0, 0, 0, 0, 0];
-        [7, message_id, 0].iter().for_each(|word: &u64| message.extend(word.to_le_bytes()));
-        message.extend([3, 0, 1, 0, 0, 0, 0, 0]);
-        [200, 0, tag].iter().for_each(|word: &u64| message.extend(word.to_le_bytes()));
-        message.extend([0x8B; 200]);
-        message
+        libfabric_message(number << 32 | number.wrapping_mul(0x9E37_79B1) & 0xFFFF_FFFF, message_id)
     };
     for number in 0..60 {
         there.send(&mut wire, &message(3 * number + 100, number));

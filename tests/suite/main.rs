@@ -54,6 +54,7 @@ mod notebooks;
 mod notes;
 mod observation_points;
 mod otf2;
+mod other_programs;
 mod out_of_order;
 mod paper;
 mod partial;

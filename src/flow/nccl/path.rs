@@ -165,7 +165,10 @@ impl PathMessage {
         let Some(reading) = reading else { return MessageLengths::Wait };
         let Some(bytes) = reading.length_bytes(self.word) else { return MessageLengths::Sum };
         let together = self.together();
-        if together.complete && together.length_bytes > bytes.into() {
+        let buffer = self.receive.as_ref().and_then(|receive| receive.buffers.first());
+        // NCCL sends at most what the receiver has room for.
+        let is_too_long = buffer.is_some_and(|buffer| u64::from(bytes) > buffer.capacity_bytes);
+        if is_too_long || together.complete && together.length_bytes > bytes.into() {
             return MessageLengths::Unknown;
         }
         MessageLengths::Stated([bytes.into()].into_iter().collect())
