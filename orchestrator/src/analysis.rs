@@ -1,25 +1,39 @@
-//! Starts `ibscope analyze` after the captures have ended: on each sink, or as a Slurm batch job.
+//! Starts `ibscope analyze` after the captures have ended: on each sink, or as a Slurm batch job. Merges
+//! the partial profiles of captures that keep only a profile.
 //!
 //! The input is the report of an undone run; the output is a line for the log. The caller waits
-//! only for the start, never for the analysis.
+//! only for the start of an analysis, never for its end, and for a merge only a few seconds. A run whose
+//! analysis has not ended is listed in the state folder, so that retention keeps it.
 
 use crate::config::{AnalysisLocation, CaptureMode, Config, NOT_CAPTURED};
+use crate::folder::Folder;
 use crate::log::{Level, Log};
 use crate::quote;
-use crate::remote::{RemoteError, Runner};
+use crate::remote::{LocalRunner, RemoteError, Runner};
+use crate::status::{self, JobState};
 use crate::text::printable;
 use crate::undo::UndoReport;
+use serde::{Deserialize, Serialize};
+use std::cell::Cell;
+use std::ffi::{OsStr, OsString};
+use std::io;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::{Condvar, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, SystemTime};
 
 /// Time limit for starting an analysis.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit of a merge of partial profiles.
+const MERGE_TIMEOUT: Duration = Duration::from_hours(1);
+/// A hook waits this long for a merge. Then the merge goes on in the background.
+const MERGE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Shell script that starts its arguments detached from the ssh connection.
 const DETACHED_SCRIPT: &str = r#": ibscope-analyze; umask 077; exec setsid -f "$@" >/dev/null 2>&1 </dev/null"#;
 
-/// Shell script that runs its arguments, so that others cannot read the files that they create.
-const PRIVATE_SCRIPT: &str = r#": ibscope-merge; umask 077; exec "$@""#;
+/// Words before a command that run it so that others cannot read the files that it creates.
+const PRIVATELY: [&str; 4] = ["/bin/sh", "-c", r#": ibscope-merge; umask 077; exec "$@""#, "sh"];
 
 /// Reason why an analysis was not started.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +51,14 @@ pub enum StartAnalysisError {
         /// Standard error of the program.
         printed: String,
     },
+    /// The profiles of the sinks were not merged.
+    #[error("the profiles of the sinks are not merged: {source}; to merge them by hand, run `{command}`")]
+    Merge {
+        /// Reason.
+        source: Box<StartAnalysisError>,
+        /// Command that merges them.
+        command: String,
+    },
 }
 
 /// Starts the analysis that the configuration requests. Returns a line for the log, or `None` if
@@ -51,23 +73,271 @@ pub fn start_analysis(
     if !undone.left.is_empty() {
         return Ok(None);
     }
-    if let (CaptureMode::Profile, Some(manifest)) = (config.capture.mode, &undone.manifest) {
-        return merge_profiles(config, undone, manifest, runner);
+    let Some(manifest) = &undone.manifest else { return Ok(None) };
+    if config.capture.mode == CaptureMode::Profile {
+        let merge = ProfileMerge::new(config, undone, manifest, runner)?;
+        return merge.map(|merge| merge.run(runner)).transpose();
     }
-    match (config.analyze.after, &undone.manifest) {
-        (AnalysisLocation::None, _) | (_, None) => Ok(None),
-        (AnalysisLocation::Sink, Some(_)) => on_sinks(config, undone, runner),
-        (AnalysisLocation::Sbatch, Some(manifest)) => in_batch(config, undone, manifest, runner),
+    match config.analyze.after {
+        AnalysisLocation::None => Ok(None),
+        AnalysisLocation::Sink => on_sinks(config, undone, runner),
+        AnalysisLocation::Sbatch => in_batch(config, undone, manifest, runner),
     }
 }
 
-/// Starts the analysis that the configuration requests, and logs the result.
+/// Starts the analysis that the configuration requests, and logs the result. Waits only a few seconds for
+/// a merge: see [`wait_for_merges`].
 pub(crate) fn start_and_log(config: &Config, undone: &UndoReport, runner: &dyn Runner, log: &Log) {
-    match start_analysis(config, undone, runner) {
+    let merged = match &undone.manifest {
+        Some(manifest) if undone.left.is_empty() && config.capture.mode == CaptureMode::Profile => {
+            ProfileMerge::new(&config.for_user(undone.user_id), undone, manifest, runner)
+        }
+        _ => Ok(None),
+    };
+    match merged {
+        Ok(Some(merge)) => merge.run_in_background(log),
+        Ok(None) => log_result(log, start_analysis(config, undone, runner)),
+        Err(error) => log_result(log, Err(error)),
+    }
+}
+
+fn log_result(log: &Log, result: Result<Option<String>, StartAnalysisError>) {
+    match result {
         Ok(None) => {}
         Ok(Some(text)) => log.write(Level::Info, &text),
+        // A line of the log has 600 characters, which must not truncate the command.
+        Err(StartAnalysisError::Merge { source, command }) => {
+            log.write(Level::Error, &format!("the profiles of the sinks are not merged: {source}"));
+            log.write(Level::Error, &format!("to merge them by hand, run `{command}`"));
+        }
         Err(error) => log.write(Level::Error, &format!("the captures are not analyzed: {error}")),
     }
+}
+
+/// Number of merges that run in the background of this process.
+static RUNNING_MERGES: Mutex<usize> = Mutex::new(0);
+static MERGE_ENDED: Condvar = Condvar::new();
+
+/// A merge that runs in the background, until it is dropped.
+struct RunningMerge;
+
+impl RunningMerge {
+    fn begin() -> Self {
+        *RUNNING_MERGES.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        Self
+    }
+}
+
+impl Drop for RunningMerge {
+    fn drop(&mut self) {
+        *RUNNING_MERGES.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        MERGE_ENDED.notify_all();
+    }
+}
+
+/// Waits until no merge runs in the background of this process, at most this long. True if none runs. A
+/// process that ends earlier ends its merges.
+pub fn wait_for_merges(time_limit: Duration) -> bool {
+    let running = RUNNING_MERGES.lock().unwrap_or_else(PoisonError::into_inner);
+    let waited = MERGE_ENDED.wait_timeout_while(running, time_limit, |running| *running > 0);
+    *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
+}
+
+/// A merge of the partial profiles of the sinks.
+struct ProfileMerge {
+    /// The command, without [`PRIVATELY`].
+    argv: Vec<String>,
+    /// The command as a user types it.
+    command: String,
+    /// Path of the merged profile.
+    merged: String,
+    pending: PendingFile,
+}
+
+impl ProfileMerge {
+    /// The merge of the profiles of a run; `None` if there are none. It runs as the owner of the run: the
+    /// folder belongs to the owner, who could put a link there.
+    fn new(
+        config: &Config,
+        undone: &UndoReport,
+        manifest: &Path,
+        runner: &dyn Runner,
+    ) -> Result<Option<Self>, StartAnalysisError> {
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let profiles: Vec<String> =
+            undone.captures.iter().filter_map(|capture| Some(text(&capture.fetched.as_ref()?.file))).collect();
+        if profiles.is_empty() {
+            return Ok(None);
+        }
+        let merged = text(&manifest.with_file_name("job.ibp"));
+        let mut argv = Vec::new();
+        if let Some(owner) = &config.capture.owner {
+            let group = match &owner.group {
+                Some(group) => group.clone(),
+                None => require_success(
+                    runner,
+                    None,
+                    &["/usr/bin/id", "-g", "--", &owner.user].map(str::to_owned),
+                    ANSWER_TIMEOUT,
+                )?,
+            };
+            argv.extend(["/usr/bin/setpriv".to_owned(), format!("--reuid={}", owner.user)]);
+            argv.extend([format!("--regid={}", group.trim()), "--clear-groups".to_owned(), "--".to_owned()]);
+        }
+        argv.extend([text(&config.tools.ibscope), "merge".to_owned()]);
+        let last = ["--manifest".to_owned(), text(manifest), "-o".to_owned(), merged.clone()];
+        // Hundreds of sinks do not fit into a line of the log.
+        let folder = quote::argv_text(&[text(manifest.parent().unwrap_or(Path::new("/")))]);
+        let command = format!("{} {folder}/*.ibp.tar {}", quote::argv_text(&argv), quote::argv_text(&last));
+        argv.extend(profiles);
+        argv.extend(last);
+        Ok(Some(Self { argv, command, merged, pending: PendingFile::of(config, manifest) }))
+    }
+
+    /// Merges the profiles. Returns a line for the log.
+    fn run(&self, runner: &dyn Runner) -> Result<String, StartAnalysisError> {
+        // Without the file, retention could delete the oldest run while it is merged.
+        let _ = self.pending.write(PendingAnalysis::UntilS(now_s() + MERGE_TIMEOUT.as_secs()));
+        let words = PRIVATELY.iter().map(|&word| word.to_owned());
+        let argv: Vec<String> = words.chain(self.argv.iter().cloned()).collect();
+        let merged = require_success(runner, None, &argv, MERGE_TIMEOUT);
+        self.pending.remove();
+        merged.map(|_| format!("profiles merged into {}", self.merged)).map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: StartAnalysisError) -> StartAnalysisError {
+        StartAnalysisError::Merge { source: Box::new(source), command: self.command.clone() }
+    }
+
+    /// Merges the profiles in a thread, which logs the result, and waits a few seconds for it.
+    fn run_in_background(self, log: &Log) {
+        let (send, ended) = mpsc::channel();
+        let (running, own_log, command) = (RunningMerge::begin(), log.clone(), self.command.clone());
+        let spawned = thread::Builder::new().spawn(move || {
+            log_result(&own_log, self.run(&LocalRunner::default()).map(Some));
+            // The receiver no longer waits after a while.
+            let _ = send.send(());
+            drop(running);
+        });
+        match spawned {
+            Err(error) => log.write(
+                Level::Error,
+                &format!(
+                    "the profiles of the sinks are not merged: no thread can be started: {error}; run `{command}`"
+                ),
+            ),
+            Ok(_) if ended.recv_timeout(MERGE_PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) => {
+                let minutes = MERGE_TIMEOUT.as_secs() / 60;
+                log.write(
+                    Level::Info,
+                    &format!("the profiles of the sinks are merged in the background, for at most {minutes} minutes"),
+                );
+            }
+            Ok(_) => {}
+        }
+    }
+}
+
+/// An analysis that has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum PendingAnalysis {
+    /// A batch job.
+    Job(u32),
+    /// A merge, which ends by this time in seconds since the epoch.
+    UntilS(u64),
+}
+
+/// End of the names of files in the state folder that list analyses that have not ended. The name begins
+/// with that of the run.
+const PENDING: &str = ".analysis";
+
+/// The file in the state folder that lists the analysis of a run.
+struct PendingFile {
+    /// State folder; `None` if nothing is ever deleted.
+    folder: Option<Folder>,
+    name: OsString,
+}
+
+impl PendingFile {
+    fn of(config: &Config, manifest: &Path) -> Self {
+        let is_limited = config.collect.keep_days.is_some() || config.collect.disk_limit_bytes.is_some();
+        let folder = is_limited.then(|| Folder::open(&config.run.state_dir).ok()).flatten();
+        let mut name = manifest.parent().and_then(Path::file_name).unwrap_or_default().to_owned();
+        name.push(PENDING);
+        Self { folder, name }
+    }
+
+    fn write(&self, pending: PendingAnalysis) -> io::Result<()> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        folder.replace(&self.name, &serde_json::to_vec(&pending)?, 0o600, None)
+    }
+
+    /// A file that cannot be removed keeps its run until the time in it.
+    fn remove(&self) {
+        drop(self.folder.as_ref().map(|folder| folder.remove(&self.name)));
+    }
+}
+
+/// The analyses that have not ended, as the state folder lists them.
+pub(crate) struct PendingAnalyses<'a> {
+    config: &'a Config,
+    runner: &'a dyn Runner,
+    folder: Folder,
+    /// False once Slurm did not answer: it is not asked again.
+    answers: Cell<bool>,
+}
+
+impl<'a> PendingAnalyses<'a> {
+    /// Opens the state folder; `None` if it cannot be used.
+    pub(crate) fn open(config: &'a Config, runner: &'a dyn Runner) -> Option<Self> {
+        let folder = Folder::open(&config.run.state_dir).ok()?;
+        Some(Self { config, runner, folder, answers: Cell::new(true) })
+    }
+
+    /// True if the analysis of a run has not ended. If Slurm does not answer, its jobs count as running.
+    pub(crate) fn contains(&self, run: &str) -> bool {
+        let name = format!("{run}{PENDING}");
+        let is_pending = match pending_in(&self.folder, name.as_ref()) {
+            None => return false,
+            Some(PendingAnalysis::UntilS(until_s)) => now_s() < until_s,
+            Some(PendingAnalysis::Job(_)) if !self.answers.get() => true,
+            Some(PendingAnalysis::Job(job_id)) => match status::job_state(self.config, self.runner, job_id) {
+                JobState::Live => true,
+                JobState::Ended | JobState::Unknown => false,
+                JobState::NoAnswer(..) => {
+                    self.answers.set(false);
+                    true
+                }
+            },
+        };
+        if !is_pending {
+            self.forget(name.as_ref());
+        }
+        is_pending
+    }
+
+    /// Forgets the analyses of runs that do not exist.
+    pub(crate) fn forget_except(&self, exists: impl Fn(&str) -> bool) {
+        for name in self.folder.names().unwrap_or_default() {
+            if name.to_str().and_then(|name| name.strip_suffix(PENDING)).is_some_and(|run| !exists(run)) {
+                self.forget(&name);
+            }
+        }
+    }
+
+    /// A file that cannot be removed only takes space.
+    fn forget(&self, name: &OsStr) {
+        let _ = self.folder.remove(name);
+    }
+}
+
+fn pending_in(folder: &Folder, name: &OsStr) -> Option<PendingAnalysis> {
+    serde_json::from_slice(&folder.bytes(name).ok()?).ok()
+}
+
+fn now_s() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())
 }
 
 fn on_sinks(config: &Config, undone: &UndoReport, runner: &dyn Runner) -> Result<Option<String>, StartAnalysisError> {
@@ -80,41 +350,10 @@ fn on_sinks(config: &Config, undone: &UndoReport, runner: &dyn Runner) -> Result
             None,
             &profile,
         ));
-        require_success(runner, Some(&capture.node), &words.collect::<Vec<_>>())?;
+        require_success(runner, Some(&capture.node), &words.collect::<Vec<_>>(), ANSWER_TIMEOUT)?;
         nodes.push(capture.node.as_str());
     }
     Ok((!nodes.is_empty()).then(|| format!("analysis started on {}", nodes.join(", "))))
-}
-
-/// Merges the partial profiles of the sinks, as the owner of the run: the folder belongs to the owner,
-/// who could put a link there.
-fn merge_profiles(
-    config: &Config,
-    undone: &UndoReport,
-    manifest: &Path,
-    runner: &dyn Runner,
-) -> Result<Option<String>, StartAnalysisError> {
-    let text = |path: &Path| path.to_string_lossy().into_owned();
-    let profiles: Vec<String> =
-        undone.captures.iter().filter_map(|capture| Some(text(&capture.fetched.as_ref()?.file))).collect();
-    if profiles.is_empty() {
-        return Ok(None);
-    }
-    let merged = text(&manifest.with_file_name("job.ibp"));
-    let mut argv = ["/bin/sh", "-c", PRIVATE_SCRIPT, "sh"].map(str::to_owned).to_vec();
-    if let Some(owner) = &config.capture.owner {
-        let group = match &owner.group {
-            Some(group) => group.clone(),
-            None => require_success(runner, None, &["/usr/bin/id", "-g", "--", &owner.user].map(str::to_owned))?,
-        };
-        argv.extend(["/usr/bin/setpriv".to_owned(), format!("--reuid={}", owner.user)]);
-        argv.extend([format!("--regid={}", group.trim()), "--clear-groups".to_owned(), "--".to_owned()]);
-    }
-    argv.extend([text(&config.tools.ibscope), "merge".to_owned()]);
-    argv.extend(profiles);
-    argv.extend(["--manifest".to_owned(), text(manifest), "-o".to_owned(), merged.clone()]);
-    require_success(runner, None, &argv)?;
-    Ok(Some(format!("profiles merged into {merged}")))
 }
 
 fn in_batch(
@@ -147,8 +386,12 @@ fn in_batch(
     // The call is passed inline: the owner of the folder could replace a script file before it is
     // read.
     argv.push(format!("--wrap=exec {}", quote::join(words.iter().map(String::as_str))));
-    let printed = require_success(runner, None, &argv)?;
-    Ok(Some(format!("analysis submitted as job {printed}")))
+    let printed = require_success(runner, None, &argv, ANSWER_TIMEOUT)?;
+    // `ID`, or `ID;CLUSTER`.
+    let job_id = printed.split(';').next().and_then(|id| id.trim().parse().ok());
+    let noted = job_id.map_or(Ok(()), |id| PendingFile::of(config, manifest).write(PendingAnalysis::Job(id)));
+    let unprotected = noted.err().map(|error| format!("; retention may delete the run before it ends: {error}"));
+    Ok(Some(format!("analysis submitted as job {printed}{}", unprotected.unwrap_or_default())))
 }
 
 fn analyze(config: &Config, files: &[&Path], manifest: Option<&Path>, profile: &Path) -> Vec<String> {
@@ -160,8 +403,13 @@ fn analyze(config: &Config, files: &[&Path], manifest: Option<&Path>, profile: &
     words
 }
 
-fn require_success(runner: &dyn Runner, node: Option<&str>, argv: &[String]) -> Result<String, StartAnalysisError> {
-    let output = runner.run(node, argv, ANSWER_TIMEOUT)?;
+fn require_success(
+    runner: &dyn Runner,
+    node: Option<&str>,
+    argv: &[String],
+    time_limit: Duration,
+) -> Result<String, StartAnalysisError> {
+    let output = runner.run(node, argv, time_limit)?;
     if output.is_success() {
         return Ok(printable(&output.stdout));
     }
@@ -179,8 +427,7 @@ mod tests {
     use crate::remote::CommandOutput;
     use crate::undo::StoppedCapture;
     use std::fs;
-    use std::sync::Mutex;
-    use std::time::Duration;
+    use std::time::Instant;
 
     /// Records the commands instead of running them.
     #[derive(Default)]
@@ -197,6 +444,8 @@ mod tests {
         let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/capture.toml")).unwrap();
         let text =
             text.replace("after = \"sbatch\"", after).replace("sbatch = [\"--partition=post\", \"--time=60\"]", "");
+        let text = text.replace("# state_dir = \"/var/lib/ibscope\"", "state_dir = \"/no/such/state\"");
+        assert!(text.contains("/no/such/state"));
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(&file, text).unwrap();
         Config::read(file.path()).unwrap()
@@ -241,5 +490,100 @@ mod tests {
             at("job.ibp")
         );
         assert_eq!(calls[1].1.last(), Some(&format!("--wrap={line}")));
+    }
+
+    const RUN: &str = "ibscope-7-20261101T000000Z";
+
+    fn is_pending(config: &Config) -> bool {
+        PendingAnalyses::open(config, &LocalRunner::default()).is_some_and(|pending| pending.contains(RUN))
+    }
+
+    /// A site that keeps only profiles. Its program for the merge is this one.
+    fn profile_site(state: &Path, program: &str) -> Config {
+        let text = format!(
+            "[ssh]\nkey = \"/k\"\nknown_hosts = \"/h\"\n[tools]\nibscope = \"{program}\"\n[mirror]\nbackend = \"none\"\n\
+             [capture]\nbackend = \"ibdump\"\ndirectory = \"/c\"\nmode = \"profile\"\n\
+             [collect]\ndirectory = \"/r\"\nfetch = true\nkeep_days = 1\n[run]\nsyslog = false\nstate_dir = \"{}\"\n",
+            state.display()
+        );
+        Config::parse(&text, Path::new("x")).unwrap()
+    }
+
+    /// A merge that fails names the command that repeats it, as its owner can type it.
+    #[test]
+    fn a_failed_merge_names_the_command_to_run_by_hand() {
+        let home = tempfile::tempdir().unwrap();
+        let run = home.path().join(RUN);
+        let config = profile_site(home.path(), "/bin/false");
+        let error = start_analysis(&config, &undone(&run), &LocalRunner::default()).unwrap_err();
+        let at = |name: &str| run.join(name).display().to_string();
+        let command =
+            format!("/bin/false merge {} --manifest {} -o {}", at("*.ibp.tar"), at("manifest.json"), at("job.ibp"));
+        let StartAnalysisError::Merge { source, command: named } = &error else { panic!("{error}") };
+        assert_eq!((&source.to_string(), named), (&"/bin/sh ended with status 1: ".to_owned(), &command));
+        let log = home.path().join("log");
+        start_and_log(&config, &undone(&run), &LocalRunner::default(), &Log::open(Some(&log), false, "job 7"));
+        assert!(wait_for_merges(Duration::from_mins(1)));
+        let text = fs::read_to_string(log).unwrap();
+        assert!(
+            text.contains("error: the profiles of the sinks are not merged: /bin/sh ended with status 1"),
+            "{text}"
+        );
+        assert!(text.contains(&format!("error: to merge them by hand, run `{command}`")), "{text}");
+        assert!(!is_pending(&config));
+    }
+
+    /// A hook waits only a few seconds for a merge; until its end, retention keeps the run.
+    #[test]
+    fn a_long_merge_goes_on_in_the_background_and_keeps_its_run() {
+        let home = tempfile::tempdir().unwrap();
+        let run = home.path().join(RUN);
+        let (program, log) = (home.path().join("ibscope"), home.path().join("log"));
+        fs::write(&program, "#!/bin/sh\nsleep 7\n").unwrap();
+        fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let config = profile_site(home.path(), &program.display().to_string());
+        let began = Instant::now();
+        start_and_log(&config, &undone(&run), &LocalRunner::default(), &Log::open(Some(&log), false, "job 7"));
+        assert!(began.elapsed() < Duration::from_millis(6500), "{:?}", began.elapsed());
+        let text = fs::read_to_string(&log).unwrap();
+        assert!(text.contains("merged in the background, for at most 60 minutes"), "{text}");
+        assert!(is_pending(&config));
+        assert!(wait_for_merges(Duration::from_mins(1)));
+        let text = fs::read_to_string(&log).unwrap();
+        assert!(text.contains("profiles merged into"), "{text}");
+        assert!(!is_pending(&config));
+    }
+
+    /// A batch job that waits or runs keeps its run, and so does one about which Slurm does not answer.
+    #[test]
+    fn a_batch_job_keeps_its_run_until_it_ends() {
+        let home = tempfile::tempdir().unwrap();
+        let squeue = home.path().join("squeue");
+        let answers = |script: &str| {
+            fs::write(&squeue, format!("#!/bin/sh\n{script}\n")).unwrap();
+            fs::set_permissions(&squeue, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        };
+        let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/capture.toml")).unwrap();
+        let home_path = home.path().display();
+        let text = text
+            .replace("# state_dir = \"/var/lib/ibscope\"", &format!("state_dir = \"{home_path}\""))
+            .replace("# sbatch = \"/usr/bin/sbatch\"", &format!("sbatch = \"{home_path}/sbatch\""));
+        let config = Config::parse(&text, Path::new("x")).unwrap();
+        let begin = || {
+            let printed = start_analysis(&config, &undone(&home.path().join(RUN)), &RecordingRunner::default());
+            assert_eq!(printed.unwrap().as_deref(), Some("analysis submitted as job 77"));
+        };
+        begin();
+        // squeue is asked for job 77.
+        for script in ["echo 77 PENDING", "echo 77 RUNNING", "echo unable to contact >&2; exit 1"] {
+            answers(script);
+            assert!(is_pending(&config), "{script}");
+        }
+        for script in ["true", "echo Invalid job id specified >&2; exit 1"] {
+            begin();
+            answers(script);
+            assert!(!is_pending(&config), "{script}");
+            assert!(!home.path().join(format!("{RUN}.analysis")).exists());
+        }
     }
 }

@@ -52,6 +52,7 @@ pub fn run(config: &Config, nodes: &[String], runner: &dyn Runner) -> Vec<CheckR
         all.iter().zip(&tried).filter(|(_, rows)| reached(rows)).map(|(node, _)| node.clone()).collect();
     rows.extend(tried.into_iter().flatten());
     rows.extend(check_mirroring(config, &sinks, runner));
+    rows.push(check_squeue(config, runner));
     rows.push(check_fabric(config, &there, runner));
     rows
 }
@@ -209,17 +210,33 @@ fn check_mirroring(config: &Config, sinks: &[String], runner: &dyn Runner) -> Op
     Some(row(node.unwrap_or(HERE), format!("mirroring with {program} (not run)"), tried))
 }
 
+/// Checks that squeue exists. Slurm need not run yet.
+fn check_squeue(config: &Config, runner: &dyn Runner) -> CheckResult {
+    let program = config.tools.squeue.to_string_lossy();
+    let argv = ["/usr/bin/test", "-x", &program].map(str::to_owned);
+    let tried = require_success(
+        runner.run(None, &argv, ANSWER_TIMEOUT),
+        "not found, so runs whose epilog is lost are never undone; install Slurm's programs here, or set tools.squeue",
+    );
+    row(HERE, format!("program {program}, which shows whether a job has ended"), tried)
+}
+
 fn check_fabric(config: &Config, nodes: &[String], runner: &dyn Runner) -> CheckResult {
-    let found = fabric::discover(config, nodes, &mut Inventory::default(), runner);
+    let (reserved, others): (Vec<String>, Vec<String>) =
+        nodes.iter().cloned().partition(|node| config.sinks.nodes.contains(node));
+    let found = fabric::discover_with_sinks(config, &others, &reserved, &mut Inventory::default(), runner);
     let what = match &found {
-        Ok(fabric) => {
+        Ok((fabric, _)) => {
             format!("{} in the fabric, on {}", plural(fabric.ports.len(), "port"), plural(nodes.len(), "node"))
         }
         Err(_) => "the nodes in the fabric".to_owned(),
     };
     let tried = match found {
-        Ok(fabric) if fabric.disagreements.is_empty() => Ok(()),
-        Ok(fabric) => Err(fabric.disagreements.join("; ")),
+        Ok((fabric, faults)) if fabric.disagreements.is_empty() && faults.is_empty() => Ok(()),
+        Ok((fabric, faults)) => {
+            let faults = faults.iter().map(ToString::to_string);
+            Err(faults.chain(fabric.disagreements).collect::<Vec<_>>().join("; "))
+        }
         Err(error) => Err(error.to_string()),
     };
     row(HERE, what, tried)

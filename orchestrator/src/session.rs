@@ -6,10 +6,10 @@ use crate::fabric::{self, Fabric, FabricError, Inventory};
 use crate::job::SlurmJob;
 use crate::journal::{JournalError, State};
 use crate::plan::{self, CapturePlan, PlanContext, PlanError};
-use crate::remote::{Files, parallel};
+use crate::remote::Files;
 use crate::run::{self, JobClaim, PlanClaim, RunError, StartSummary};
 use crate::undo::UndoReport;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -29,6 +29,14 @@ pub enum SessionError {
         waited_s: f64,
         /// Reason why there was no plan at the end.
         error: PlanError,
+    },
+    /// There is no plan, and sinks were skipped, which may be the reason.
+    #[error("{error}; {}", skipped.join("; "))]
+    Skipped {
+        /// Reason why there is no plan.
+        error: Box<SessionError>,
+        /// The skipped sinks, one sentence each.
+        skipped: Vec<String>,
     },
     /// The state folder cannot be used.
     #[error(transparent)]
@@ -61,7 +69,8 @@ pub fn preview(config: &Config, job: &SlurmJob, runner: &dyn Files) -> Result<Ca
             }
         }
     }
-    let mut plan = plan::plan(config, job, &fabric, &PlanContext { started_s: now_s(), others })?;
+    let planned = plan::plan(config, job, &fabric, &PlanContext { started_s: now_s(), others });
+    let mut plan = planned.map_err(|error| with_skipped(error.into(), &without))?;
     plan.warnings.extend(without.into_iter().chain(problems));
     Ok(plan)
 }
@@ -72,45 +81,31 @@ const START_RESERVE: Duration = Duration::from_secs(10);
 const SHOWN_WAIT: Duration = Duration::from_millis(500);
 /// Pause between two attempts to find a free sink.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Time limit for the response of a sink.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Finds the job's nodes and the sinks in the fabric. Sinks that do not respond are skipped with a
-/// warning each, because other sinks may respond.
+/// Finds the job's nodes and the sinks in the fabric, with the help of the stored inventory. Sinks with
+/// a fault are skipped with a warning each, because other sinks may have none.
 fn explore(config: &Config, job: &SlurmJob, runner: &dyn Files) -> Result<(Fabric, Vec<String>), FabricError> {
-    let mut nodes = plan::nodes_needed(config, job);
-    let error = match discover(config, &nodes, runner) {
-        Ok(fabric) => return Ok((fabric, Vec::new())),
-        Err(error) => error,
-    };
-    let sinks: Vec<String> = nodes.iter().filter(|node| !job.nodes.contains(node)).cloned().collect();
-    let ibstat = [config.tools.ibstat.to_string_lossy().into_owned()];
-    let faults =
-        parallel(&sinks, config.ssh.parallel as usize, |sink| match runner.run(Some(sink), &ibstat, ANSWER_TIMEOUT) {
-            Ok(output) if output.is_success() => None,
-            Ok(output) => Some(format!("{sink}: ibstat ended with status {}", output.status)),
-            Err(error) => Some(error.to_string()),
-        });
-    let unreachable: BTreeMap<String, String> =
-        sinks.into_iter().zip(faults).filter_map(|(sink, fault)| Some((sink, fault?))).collect();
-    if unreachable.is_empty() {
-        return Err(error);
-    }
-    nodes.retain(|node| !unreachable.contains_key(node));
-    let fabric = discover(config, &nodes, runner)?;
-    Ok((fabric, unreachable.into_values().map(|fault| format!("a sink is skipped: {fault}")).collect()))
-}
-
-/// Finds the nodes, with the help of the stored inventory.
-fn discover(config: &Config, nodes: &[String], runner: &dyn Files) -> Result<Fabric, FabricError> {
+    let of_job: BTreeSet<&String> = job.nodes.iter().collect();
+    let (nodes, sinks): (Vec<String>, Vec<String>) =
+        plan::nodes_needed(config, job).into_iter().partition(|node| of_job.contains(node));
     let before = Inventory::read(&config.run.state_dir);
     let mut inventory = before.clone();
-    let fabric = fabric::discover(config, nodes, &mut inventory, runner)?;
+    let (fabric, faults) = fabric::discover_with_sinks(config, &nodes, &sinks, &mut inventory, runner)?;
     if inventory != before {
         // An inventory that is not written only costs time in the next run.
         let _ = inventory.write(&config.run.state_dir);
     }
-    Ok(fabric)
+    Ok((fabric, faults.into_iter().map(|fault| format!("a sink is skipped: {fault}")).collect()))
+}
+
+/// Adds the skipped sinks to the reason why there is no plan.
+fn with_skipped(error: SessionError, skipped: &[String]) -> SessionError {
+    match error {
+        SessionError::Plan(_) | SessionError::Busy { .. } if !skipped.is_empty() => {
+            SessionError::Skipped { error: Box::new(error), skipped: skipped.to_vec() }
+        }
+        error => error,
+    }
 }
 
 /// Starts the capture of a job. Earlier runs with the same job id are undone first. If the start
@@ -126,7 +121,8 @@ pub fn begin(
     // Explore the fabric before the lock on planning is taken, so that jobs that start at the same
     // time wait only while another one chooses sinks.
     let (fabric, without) = explore(config, job, runner)?;
-    let (mut plan, plan_claim) = claim_sinks(config, job, &fabric, claim, deadline)?;
+    let claimed = claim_sinks(config, job, &fabric, claim, deadline);
+    let (mut plan, plan_claim) = claimed.map_err(|error| with_skipped(error, &without))?;
     plan.warnings.extend(without.into_iter().chain(plan_claim.others().1.iter().cloned()));
     let journal = plan_claim.open(plan.clone(), config)?;
     let started = run::start(config, runner, journal, deadline)?;

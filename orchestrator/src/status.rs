@@ -3,11 +3,15 @@
 use crate::config::Config;
 use crate::folder::Folder;
 use crate::journal::{JournalError, RunPhase, RunRecord, State, StepProgress, StoredJournal, now_ns};
-use crate::remote::Runner;
+use crate::log::{Level, Log};
+use crate::remote::{LocalRunner, Runner};
 use crate::step::PlanStep;
+use crate::text::printable;
 use serde::Serialize;
 use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::time::{Duration, Instant, SystemTime};
 
 /// State of a run.
@@ -88,7 +92,7 @@ pub fn metrics(runs: &[RunStatus], swept_s: u64) -> String {
 /// Writes the metrics to the file of `run.metrics`, atomically, for `node_exporter` to read.
 pub fn write_metrics(config: &Config) -> Result<(), String> {
     let Some(path) = &config.run.metrics else { return Ok(()) };
-    let runs = runs(config, None).map_err(|error| error.to_string())?;
+    let runs = stored_runs(config, None).map_err(|error| error.to_string())?;
     let swept_s = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
     let write = || {
         let (folder, name) = Folder::parent_of(path)?;
@@ -97,8 +101,19 @@ pub fn write_metrics(config: &Config) -> Result<(), String> {
     write().map_err(|error: std::io::Error| format!("{}: {error}; check run.metrics", path.display()))
 }
 
-/// Runs that are not closed, the oldest first; of one job or of all jobs.
+/// Runs that are not closed, the oldest first; of one job or of all jobs. Warns if Slurm does not
+/// answer, because then nobody undoes the runs whose jobs have ended.
 pub fn runs(config: &Config, job_id: Option<u32>) -> Result<Vec<RunStatus>, JournalError> {
+    let runs = stored_runs(config, job_id)?;
+    if let Some(run) = runs.iter().find(|run| run.phase == Some(RunPhase::Running))
+        && let JobState::NoAnswer(why) = job_state(config, &slurm_here(config), run.job_id)
+    {
+        warn_no_answer(config, &why);
+    }
+    Ok(runs)
+}
+
+fn stored_runs(config: &Config, job_id: Option<u32>) -> Result<Vec<RunStatus>, JournalError> {
     if !config.run.state_dir.exists() {
         return Ok(Vec::new());
     }
@@ -156,7 +171,7 @@ const NEXT_SWEEP: Duration = Duration::from_mins(10);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A job as Slurm reports it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobState {
     /// The job waits, runs, or waits for its epilog.
     Live,
@@ -164,38 +179,153 @@ pub enum JobState {
     Ended,
     /// Slurm does not know the job.
     Unknown,
-    /// Slurm does not answer.
-    NoAnswer,
+    /// Slurm does not answer, for this reason.
+    NoAnswer(String),
 }
 
 /// States of jobs that have not ended. A completing job waits for its epilog.
-const LIVE_STATES: [&str; 6] = ["PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED"];
+const LIVE_STATES: [&str; 9] =
+    ["PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT"];
+
+/// Format of squeue's lines: the id by which hooks know a job, and its state. `%i` would show the
+/// task of an array by the id of the array.
+const LINE_FORMAT: &str = "--format=%A %T";
 
 /// Asks Slurm for the state of a job.
 pub fn job_state(config: &Config, runner: &dyn Runner, job_id: u32) -> JobState {
-    let squeue = config.tools.sbatch.parent().unwrap_or(Path::new("/usr/bin")).join("squeue");
-    let argv =
-        [&squeue.to_string_lossy(), "--noheader", "--format=%T", "--jobs", &job_id.to_string()].map(str::to_owned);
-    let Ok(output) = runner.run(None, &argv, ANSWER_TIMEOUT) else { return JobState::NoAnswer };
+    let (squeue, id) = (config.tools.squeue.to_string_lossy(), job_id.to_string());
+    let argv = [&squeue, "--noheader", LINE_FORMAT, "--jobs", &id].map(str::to_owned);
+    let output = match runner.run(None, &argv, ANSWER_TIMEOUT) {
+        Ok(output) => output,
+        Err(error) => return JobState::NoAnswer(error.to_string()),
+    };
     if !output.is_success() {
-        let is_unknown = String::from_utf8_lossy(&output.stderr).contains("Invalid job id");
-        return if is_unknown { JobState::Unknown } else { JobState::NoAnswer };
+        let printed = printable(&output.stderr);
+        if printed.contains("Invalid job id") {
+            return JobState::Unknown;
+        }
+        return JobState::NoAnswer(format!("{squeue} ended with status {}: {printed}", output.status));
     }
-    // A job that is not listed has ended.
+    // The id of an array is also the id of one of its tasks, and squeue lists all tasks for it. A job
+    // that is not listed has ended.
     let printed = String::from_utf8_lossy(&output.stdout);
-    let is_live = printed.lines().any(|state| LIVE_STATES.contains(&state.trim()));
+    let is_live = printed
+        .lines()
+        .filter_map(|line| line.trim().split_once(' '))
+        .any(|(listed, state)| listed == id && LIVE_STATES.contains(&state.trim()));
     if is_live { JobState::Live } else { JobState::Ended }
 }
 
-/// True if Slurm reports the job as ended or does not know it. If Slurm does not respond, the job
-/// counts as running.
+/// True if Slurm reports the job as ended or does not know it. If Slurm does not answer, the job
+/// counts as running, with a warning.
 pub fn has_ended(config: &Config, runner: &dyn Runner, job_id: u32) -> bool {
-    matches!(job_state(config, runner, job_id), JobState::Ended | JobState::Unknown)
+    match job_state(config, runner, job_id) {
+        JobState::Ended | JobState::Unknown => true,
+        JobState::Live => false,
+        JobState::NoAnswer(why) => {
+            warn_no_answer(config, &why);
+            false
+        }
+    }
+}
+
+/// Runs Slurm's programs on this machine, where no ssh key is needed.
+pub(crate) fn slurm_here(config: &Config) -> LocalRunner {
+    let slurm_conf = config.run.slurm_conf.as_ref();
+    LocalRunner {
+        environment: slurm_conf
+            .map(|path| ("SLURM_CONF".to_owned(), path.to_string_lossy().into_owned()))
+            .into_iter()
+            .collect(),
+    }
+}
+
+/// Warns on standard error and in the log that Slurm does not answer; once per process, because a
+/// command asks for the job of each run.
+pub(crate) fn warn_no_answer(config: &Config, why: &str) {
+    static WARNED: Once = Once::new();
+    WARNED.call_once(|| {
+        let text = no_answer_text(why);
+        Log::open(config.run.log.as_deref(), config.run.syslog, "slurm").write(Level::Warning, &text);
+        // If standard error is closed, the result of the command still counts.
+        let _ = writeln!(io::stderr(), "ibscope: {text}");
+    });
+}
+
+fn no_answer_text(why: &str) -> String {
+    format!(
+        "Slurm does not answer: {why}; captures of jobs that may have ended are not undone; check tools.squeue and \
+         run.slurm_conf in the configuration, and whether slurmctld runs"
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::remote::{CommandOutput, RemoteError};
+
+    fn config(tools: &str) -> Config {
+        let text = format!(
+            "[ssh]\nkey = \"/k\"\nknown_hosts = \"/h\"\n[tools]\n{tools}\n[mirror]\nbackend = \"none\"\n[capture]\n\
+             backend = \"ibdump\"\ndirectory = \"/c\"\n[collect]\ndirectory = \"/r\"\n[run]\nsyslog = false\n"
+        );
+        Config::parse(&text, Path::new("x")).unwrap()
+    }
+
+    /// squeue as Slurm has it: the id of an array lists all of its tasks.
+    struct Squeue {
+        status: i32,
+        stdout: &'static str,
+        stderr: &'static str,
+    }
+
+    impl Runner for Squeue {
+        fn run(&self, node: Option<&str>, argv: &[String], _: Duration) -> Result<CommandOutput, RemoteError> {
+            assert_eq!(node, None);
+            assert_eq!(argv, ["/opt/slurm/bin/squeue", "--noheader", "--format=%A %T", "--jobs", "4"]);
+            let bytes = |text: &str| text.as_bytes().to_vec();
+            Ok(CommandOutput { status: self.status, stdout: bytes(self.stdout), stderr: bytes(self.stderr) })
+        }
+    }
+
+    #[test]
+    fn only_the_job_itself_counts_among_the_tasks_of_its_array() {
+        let config = config("squeue = \"/opt/slurm/bin/squeue\"");
+        let state = |stdout| job_state(&config, &Squeue { status: 0, stdout, stderr: "" }, 4);
+        assert_eq!(state("5 RUNNING\n"), JobState::Ended, "the task of this id has ended, another one runs");
+        assert_eq!(state("5 RUNNING\n4 COMPLETING\n"), JobState::Live);
+        assert_eq!(state("4 RUNNING\n"), JobState::Live);
+        assert_eq!(state("4 COMPLETED\n14 RUNNING\n44 RUNNING\n"), JobState::Ended);
+        assert_eq!(state(""), JobState::Ended);
+    }
+
+    #[test]
+    fn a_squeue_that_fails_is_no_answer() {
+        let config = config("squeue = \"/opt/slurm/bin/squeue\"");
+        let state = |status, stderr| job_state(&config, &Squeue { status, stdout: "", stderr }, 4);
+        assert_eq!(state(1, "slurm_load_jobs error: Invalid job id specified\n"), JobState::Unknown);
+        let refused = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)";
+        let why = format!("/opt/slurm/bin/squeue ended with status 1: {refused}");
+        assert_eq!(state(1, refused), JobState::NoAnswer(why));
+    }
+
+    #[test]
+    fn a_missing_squeue_is_named_with_the_next_step() {
+        let config = config("sbatch = \"/no/slurm/here/sbatch\"");
+        let JobState::NoAnswer(why) = job_state(&config, &slurm_here(&config), 4) else { panic!("no squeue answers") };
+        let text = no_answer_text(&why);
+        assert!(text.starts_with("Slurm does not answer: /no/slurm/here/squeue ended with status 127: "), "{text}");
+        assert!(text.contains("check tools.squeue and run.slurm_conf"), "{text}");
+        assert!(!has_ended(&config, &slurm_here(&config), 4), "the job may run");
+    }
+
+    #[test]
+    fn squeue_is_beside_sbatch_unless_a_key_names_it() {
+        let squeue = |tools| config(tools).tools.squeue;
+        assert_eq!(squeue(""), Path::new("/usr/bin/squeue"));
+        assert_eq!(squeue("sbatch = \"/opt/slurm/bin/sbatch\""), Path::new("/opt/slurm/bin/squeue"));
+        assert_eq!(squeue("sbatch = \"/a/sbatch\"\nsqueue = \"/b/squeue\""), Path::new("/b/squeue"));
+    }
 
     #[test]
     fn metrics_count_runs_ports_and_captures() {

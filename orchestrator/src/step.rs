@@ -24,7 +24,7 @@ pub struct StepCommand {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Expectation {
-    /// A line that contains this text.
+    /// A line that contains this text. Its first and its last word or number must be whole there.
     Text(String),
     /// A line `name | 0x00000001`, as mstreg prints the fields of a register.
     Field {
@@ -57,6 +57,10 @@ impl CommandCheck {
                 Some(found) => format!("reports that {name} is {found}, not {value}"),
                 None => format!("does not report {name}"),
             },
+            Some(Expectation::Text(text)) if stdout.lines().any(|line| line.contains(text)) => format!(
+                "prints {:?}, where {text:?} is only a part of longer words or numbers",
+                printable(stdout.as_bytes())
+            ),
             _ => format!("prints {:?}", printable(stdout.as_bytes())),
         }
     }
@@ -73,10 +77,24 @@ fn field(stdout: &str, name: &str) -> Option<u64> {
 impl Expectation {
     fn is_met(&self, stdout: &str) -> bool {
         match self {
-            Self::Text(text) => stdout.lines().any(|line| line.contains(text)),
+            Self::Text(text) => stdout.lines().any(|line| contains_whole(line, text)),
             Self::Field { name, value } => field(stdout, name) == Some(*value),
         }
     }
+}
+
+/// True if a line contains the text, and no letter or digit continues a word or number at its start or
+/// end: `to 5` is not in `to 55`.
+fn contains_whole(line: &str, text: &str) -> bool {
+    let [first, last] = [text.chars().next(), text.chars().next_back()];
+    let is_inside = |a: Option<char>, b: Option<char>| [a, b].iter().all(|c| c.is_some_and(char::is_alphanumeric));
+    // One occurrence may overlap the next one.
+    line.char_indices().map(|(start, _)| start).chain([line.len()]).any(|start| {
+        let (before, rest) = line.split_at(start);
+        rest.strip_prefix(text).is_some_and(|after| {
+            !is_inside(before.chars().next_back(), first) && !is_inside(last, after.chars().next())
+        })
+    })
 }
 
 /// Mirrors ports of a leaf switch to one sink on it. There is one step per leaf and sink.
@@ -191,4 +209,48 @@ pub enum PlanStep {
     Capture(CaptureStep),
     /// Writes a hostfile.
     Hostfile(HostfileStep),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str) -> CommandCheck {
+        let command = StepCommand { node: None, argv: vec!["/m".to_owned()], timeout_s: 1 };
+        CommandCheck { command, expect: vec![Expectation::Text(text.to_owned())] }
+    }
+
+    #[test]
+    fn an_expected_text_is_no_part_of_a_longer_number_or_word() {
+        let check_on = check("port 1 mirrored to 5");
+        for met in [
+            "port 1 mirrored to 5",
+            "a\nport 1 mirrored to 5 for job 7\n",
+            "(port 1 mirrored to 5)",
+            "port 1 mirrored to 55, port 1 mirrored to 5\n",
+        ] {
+            assert!(check_on.is_met(met), "{met}");
+        }
+        for other in [
+            "port 1 mirrored to 55",
+            "port 11 mirrored to 5",
+            "1port 1 mirrored to 5",
+            "port 1 mirrored to 5a",
+            "port 1 mirrored to 5\u{661}",
+            "port 1 mirrored to\n5",
+            "",
+        ] {
+            assert!(!check_on.is_met(other), "{other}");
+        }
+        assert!(check("1>3").is_met("n1 1>3") && !check("1>3").is_met("11>3") && !check("1>3").is_met("1>33"));
+        assert!(check("1>-").is_met("1>-") && !check("1>-").is_met("21>-"));
+        assert!(check(": off").is_met("port 1: off") && !check(": off").is_met("port 1: offline"));
+        // The first occurrence belongs to a longer number, and overlaps the second one.
+        assert!(check("1 1").is_met("11 1 1"));
+        assert_eq!(
+            check_on.mismatch("port 1 mirrored to 55\n"),
+            "prints \"port 1 mirrored to 55\", where \"port 1 mirrored to 5\" is only a part of longer words or numbers"
+        );
+        assert_eq!(check_on.mismatch("port 1 not mirrored\n"), "prints \"port 1 not mirrored\"");
+    }
 }

@@ -6,21 +6,30 @@
 
 use crate::analysis;
 use crate::config::Config;
+use crate::folder::Folder;
 use crate::job::SlurmHook;
 use crate::journal::{JournalError, RunPhase, RunRecord, State, StoredJournal, now_ns};
 use crate::log::{Level, Log};
 use crate::remote::{CommandOutput, LocalRunner, Runner as _, SshRunner, parallel};
 use crate::retention;
 use crate::status::{self, JobState};
-use crate::undo::{self, FetchTiming, UndoReport};
+use crate::undo::{self, FetchTiming, StoredOutcome, UndoReport};
 use serde::Serialize;
+use std::fs::TryLockError;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Interval of [`sweep`] for hooks and the systemd unit.
 pub const RESTORE_INTERVAL: Duration = Duration::from_mins(1);
+
+/// Shortest time between two sweeps of hooks.
+const HOOK_INTERVAL: Duration = Duration::from_mins(1);
+/// File in the state folder with the time at which a hook last began to sweep, in seconds since the
+/// epoch.
+const HOOK_SWEEP: &str = "hooks.swept";
 
 /// Pause after the third attempt that left work; each further attempt doubles it. The first two are
 /// those of prolog and epilog, so that the next sweep finds no pause.
@@ -159,19 +168,22 @@ fn sweep_run(
             ),
         };
     };
-    if record.phase == RunPhase::Running && !is_ownerless(config, record) {
+    // This record may be old: other runs of this sweep come first. It saves a lock on the job of each
+    // live run, and the record under the lock decides.
+    let is_stale = |record: &RunRecord| is_ownerless(config, current, record);
+    if !is_stale(record) {
         return SweepOutcome::InUse;
     }
     let next_s = pause_left(record, now_ns()).as_secs();
     if next_s > 0 {
         return SweepOutcome::Waiting { left: record.left.clone(), next_s };
     }
-    let mut outcome = undo_with(config, state, stored, captures_go.clone());
+    let mut outcome = undo_with(config, state, stored, captures_go.clone(), &is_stale);
     let differs = |other: &&Config| other.source.text != config.source.text;
     if is_incomplete(&outcome)
         && let Some(other) = current.filter(differs)
     {
-        outcome = undo_with(other, state, stored, captures_go);
+        outcome = undo_with(other, state, stored, captures_go, &is_stale);
     }
     outcome
 }
@@ -184,29 +196,30 @@ fn is_incomplete(outcome: &SweepOutcome) -> bool {
     }
 }
 
-/// True if the job of a running capture has ended. A capture that somebody began by hand ends with
-/// its job, if Slurm knows it, or by hand.
-fn is_ownerless(config: &Config, record: &RunRecord) -> bool {
-    let runner = match SshRunner::new(config) {
-        Ok(runner) => status::job_state(config, &runner, record.plan.job.id),
-        // Slurm is asked on this machine, where no ssh key is needed.
-        Err(_) => status::job_state(config, &slurm_here(config), record.plan.job.id),
-    };
-    let is_of_hook = matches!(record.plan.job.hook, Some(SlurmHook::PrologSlurmctld | SlurmHook::PrologSlurmd));
-    match runner {
-        JobState::Ended => true,
-        JobState::Unknown => is_of_hook,
-        JobState::Live | JobState::NoAnswer => false,
+/// True if no live job owns a run: the run is not running, or its job has ended. A capture that
+/// somebody began by hand ends with its job, if Slurm knows it, or by hand.
+fn is_ownerless(config: &Config, current: Option<&Config>, record: &RunRecord) -> bool {
+    if record.phase != RunPhase::Running {
+        return true;
     }
-}
-
-fn slurm_here(config: &Config) -> LocalRunner {
-    let slurm_conf = config.run.slurm_conf.as_ref();
-    LocalRunner {
-        environment: slurm_conf
-            .map(|path| ("SLURM_CONF".to_owned(), path.to_string_lossy().into_owned()))
-            .into_iter()
-            .collect(),
+    let ask = |config: &Config| status::job_state(config, &status::slurm_here(config), record.plan.job.id);
+    let mut state = ask(config);
+    // Somebody may have corrected the path of squeue since the run began.
+    if let (JobState::NoAnswer(_), Some(other)) = (&state, current)
+        && other.source.text != config.source.text
+    {
+        state = ask(other);
+    }
+    match state {
+        JobState::Ended => true,
+        JobState::Unknown => {
+            matches!(record.plan.job.hook, Some(SlurmHook::PrologSlurmctld | SlurmHook::PrologSlurmd))
+        }
+        JobState::Live => false,
+        JobState::NoAnswer(why) => {
+            status::warn_no_answer(config, &why);
+            false
+        }
     }
 }
 
@@ -220,15 +233,22 @@ fn pause_left(record: &RunRecord, now_ns: i64) -> Duration {
     pause.saturating_sub(since)
 }
 
-fn undo_with(config: &Config, state: &State, stored: &StoredJournal, captures_go: FetchTiming) -> SweepOutcome {
+fn undo_with(
+    config: &Config,
+    state: &State,
+    stored: &StoredJournal,
+    captures_go: FetchTiming,
+    is_stale: &dyn Fn(&RunRecord) -> bool,
+) -> SweepOutcome {
     let log = Log::open(config.run.log.as_deref(), config.run.syslog, &format!("job {}", stored.job_id));
     let runner = match SshRunner::new(config) {
         Ok(runner) => runner,
         Err(error) => return failed(&log, error.to_string()),
     };
-    match undo::stored(config, state, stored, &runner, captures_go) {
-        Ok(None) => SweepOutcome::Busy,
-        Ok(Some(report)) => {
+    match undo::stored(config, state, stored, &runner, captures_go, is_stale) {
+        Ok(StoredOutcome::Busy) => SweepOutcome::Busy,
+        Ok(StoredOutcome::InUse) => SweepOutcome::InUse,
+        Ok(StoredOutcome::Undone(report)) => {
             log.write(Level::Info, "the sweeper undoes this run, because no live job owns it");
             report.log(&log);
             analysis::start_and_log(config, &report, &runner, &log);
@@ -277,6 +297,35 @@ fn undo_with_other_version(state: &State, stored: &StoredJournal) -> Option<Swee
     })
 }
 
+/// True if a hook may sweep now, because no hook has begun to within the last minute. Records the time
+/// of this sweep.
+///
+/// Each sweep asks Slurm about every open run, and the retention logs in to every sink. Without this
+/// limit, a cluster whose jobs take seconds would do this all the time.
+pub(crate) fn claim_hook_sweep(state: &State) -> bool {
+    let now_s = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+    // A folder that cannot be written must not stop the sweeps.
+    claim_hook_sweep_at(state.folder(), now_s).unwrap_or(true)
+}
+
+fn claim_hook_sweep_at(folder: &Folder, now_s: u64) -> io::Result<bool> {
+    let mut file = folder.append_or_create(HOOK_SWEEP, 0o600)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        // Another hook begins to sweep.
+        Err(TryLockError::WouldBlock) => return Ok(false),
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    let last_s: Option<u64> = String::from_utf8_lossy(&folder.bytes(HOOK_SWEEP)?).trim().parse().ok();
+    // A clock that was set back must not stop the sweeps.
+    if last_s.and_then(|last_s| now_s.checked_sub(last_s)).is_some_and(|since_s| since_s < HOOK_INTERVAL.as_secs()) {
+        return Ok(false);
+    }
+    file.set_len(0)?;
+    file.write_all(now_s.to_string().as_bytes())?;
+    Ok(true)
+}
+
 /// Deletes captures and runs beyond the limits of the configuration, and logs each deletion. Returns
 /// the faults, one sentence each.
 pub fn retain(config: &Config) -> Vec<String> {
@@ -305,20 +354,85 @@ mod tests {
     use crate::job::SlurmJob;
     use crate::journal::JournalEntry;
     use crate::plan::CapturePlan;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::time::Instant;
 
-    #[test]
-    fn pauses_double_up_to_a_limit() {
-        let second_ns = 1_000_000_000;
-        let plan = CapturePlan {
-            job: SlurmJob::default(),
+    fn plan(id: u32) -> CapturePlan {
+        CapturePlan {
+            job: SlurmJob { id, ..SlurmJob::default() },
             started_s: 1,
             compute: Vec::new(),
             sinks: Vec::new(),
             steps: Vec::new(),
             warnings: Vec::new(),
             hostfile: Vec::new(),
-        };
-        let opened = JournalEntry::Opened { version: 2, at_ns: 0, plan: Box::new(plan), origin: None };
+        }
+    }
+
+    /// The sweep reads the journals once. A prolog that ends before the turn of its run leaves a run of
+    /// a live job, which the old record does not show.
+    #[test]
+    fn a_run_whose_prolog_ends_during_the_sweep_keeps_its_capture() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("known_hosts"), "").unwrap();
+        fs::write(at("id"), "").unwrap();
+        fs::set_permissions(at("id"), fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(at("squeue"), format!("#!/bin/sh\ncat '{}'\n", at("jobs").display())).unwrap();
+        fs::set_permissions(at("squeue"), fs::Permissions::from_mode(0o755)).unwrap();
+        let text = format!(
+            "[ssh]\nkey = \"{0}/id\"\nknown_hosts = \"{0}/known_hosts\"\n[tools]\nsqueue = \"{0}/squeue\"\n[mirror]\n\
+             backend = \"none\"\n[capture]\nbackend = \"ibdump\"\ndirectory = \"/c\"\n[collect]\ndirectory = \"{0}/runs\"\n\
+             [run]\nstate_dir = \"{0}/state\"\nsyslog = false\n",
+            folder.path().display()
+        );
+        let config = Config::parse(&text, Path::new("x")).unwrap();
+        let state = State::open(&config.run.state_dir).unwrap();
+        let soon = || Instant::now() + Duration::from_secs(30);
+        let lock = state.lock_job(7, soon()).unwrap();
+        let journal = state.lock_plan(soon()).unwrap().create(plan(7), None, lock).unwrap();
+        let read = state.journals().unwrap().remove(0);
+        let sweep = || sweep_run(&state, &read, Some(&config), FetchTiming::Now);
+        fs::write(at("jobs"), "7 RUNNING\n").unwrap();
+        assert!(matches!(sweep(), SweepOutcome::Busy), "its prolog works on it");
+        journal.write(&JournalEntry::Started { at_ns: 1 }).unwrap();
+        drop(journal);
+        let outcome = sweep();
+        assert!(matches!(outcome, SweepOutcome::InUse), "{outcome:?}");
+        assert_eq!(state.journals().unwrap().remove(0).phase(), Some(RunPhase::Running));
+        // The job has ended, and its epilog was lost.
+        fs::write(at("jobs"), "").unwrap();
+        let outcome = sweep();
+        assert!(matches!(&outcome, SweepOutcome::Undone(report) if report.left.is_empty()), "{outcome:?}");
+    }
+
+    #[test]
+    fn hooks_sweep_at_most_once_a_minute() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = Folder::open(place.path()).unwrap();
+        let claims = |now_s| claim_hook_sweep_at(&folder, now_s).unwrap();
+        assert_eq!([100, 100, 159, 160, 219, 300].map(claims), [true, false, false, true, false, true]);
+        assert!(claims(50), "the clock was set back");
+        assert!(!claims(51));
+        let file = place.path().join(HOOK_SWEEP);
+        let held = fs::File::open(&file).unwrap();
+        held.lock().unwrap();
+        assert!(!claims(500), "another hook begins to sweep");
+        drop(held);
+        fs::write(&file, "nonsense").unwrap();
+        assert!(claims(500));
+        // If the time cannot be recorded, every hook sweeps.
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        let state = State::open(place.path()).unwrap();
+        assert!(claim_hook_sweep(&state) && claim_hook_sweep(&state));
+    }
+
+    #[test]
+    fn pauses_double_up_to_a_limit() {
+        let second_ns = 1_000_000_000;
+        let opened = JournalEntry::Opened { version: 2, at_ns: 0, plan: Box::new(plan(7)), origin: None };
         let mut record = RunRecord::opened(opened).unwrap();
         assert_eq!(pause_left(&record, 0), Duration::ZERO, "nothing was tried yet");
         for expected_s in [0, 0, 30, 60, 120, 240, 480, 960, 1800, 1800] {

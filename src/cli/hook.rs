@@ -3,22 +3,31 @@
 use super::common::output;
 use super::undo_report::undone_text;
 use clap::{Args, Subcommand};
+use ibscope_orchestrator::analysis;
 use ibscope_orchestrator::config::{Config, ConfigError};
 use ibscope_orchestrator::hook::{self, HookOutcome, HookStage};
 use ibscope_orchestrator::install::{FindingLevel, Installation};
 use ibscope_orchestrator::job::SlurmJob;
+use ibscope_orchestrator::journal::State;
 use ibscope_orchestrator::log::{Level, Log};
 use ibscope_orchestrator::status;
 use ibscope_orchestrator::sweep::{self, SweepOutcome, SweptRun};
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Default path of the configuration.
 pub(super) const CONFIG: &str = "/etc/ibscope/capture.toml";
 
 /// Default folder of the journals, as of `run.state_dir`.
 const STATE_DIR: &str = "/var/lib/ibscope";
+
+/// Longest time that the worker of a hook stays for merges in the background.
+const LONGEST_MERGE: Duration = Duration::from_hours(2);
+/// While a sweeper waits for a merge, it looks for runs to undo once in this time.
+const LOOK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Examples in the long help.
 const EXAMPLES: &str = "Examples:
@@ -120,7 +129,11 @@ fn run_hook(stage: HookStage, args: &HookArgs) -> ExitCode {
     let fail_open = config.as_ref().map_or(true, |config| config.run.fail_open);
     let outcome = match (config, job) {
         (Ok(config), Ok(job)) if args.work => {
+            // No job waits for these two: the worker reports the outcome of its work before.
+            let warning = (stage == HookStage::Prolog).then(|| hook::warn_of_other_jobs(&config, &job));
             hook::work(stage, &config, &job);
+            drop(warning.and_then(Result::ok).map(JoinHandle::join));
+            analysis::wait_for_merges(LONGEST_MERGE);
             HookOutcome::Succeeded
         }
         (Ok(config), Ok(job)) => match worker(stage, args) {
@@ -136,21 +149,54 @@ fn run_hook(stage: HookStage, args: &HookArgs) -> ExitCode {
     if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The configuration of a hook. If it cannot be read, an epilog uses the one in the run's journal.
+/// The configuration of a hook. If it cannot be read, an epilog uses the one in the run's journal. If
+/// `run.state_dir` was changed during the job, an epilog undoes the run in the folder of `--state-dir`.
 fn config_of_hook(stage: HookStage, args: &HookArgs, job: Option<&SlurmJob>) -> Result<Config, ConfigError> {
+    let job = job.filter(|_| stage == HookStage::Epilog);
     let error = match Config::read_trusted(&args.config) {
-        Ok(config) => return Ok(config),
+        Ok(config) => {
+            let job = job.filter(|job| !has_run(&config.run.state_dir, job.id) && has_run(&args.state_dir, job.id));
+            return Ok(match job {
+                Some(job) => config_for_folder(config, args, job.id),
+                None => config,
+            });
+        }
         Err(error) => error,
     };
-    let own = job
-        .filter(|_| stage == HookStage::Epilog)
-        .and_then(|job| Some((job.id, sweep::config_of_job(&args.state_dir, job.id)?)));
+    let own = job.and_then(|job| Some((job.id, sweep::config_of_job(&args.state_dir, job.id)?)));
     let Some((id, own)) = own else { return Err(error) };
     if !args.work {
         let log = Log::open(own.run.log.as_deref(), own.run.syslog, &format!("job {id}"));
         log.write(Level::Error, &format!("{error}; the capture is undone with the configuration that began it"));
     }
     Ok(own)
+}
+
+/// True if a state folder has a run of the job that is not closed.
+fn has_run(folder: &Path, job_id: u32) -> bool {
+    // Opening a folder that is missing would create it.
+    let journals = || State::open(folder)?.journals();
+    folder.exists() && journals().is_ok_and(|stored| stored.iter().any(|stored| stored.job_id == job_id))
+}
+
+/// The configuration for a run in the folder of `--state-dir`.
+fn config_for_folder(mut config: Config, args: &HookArgs, job_id: u32) -> Config {
+    if !args.work {
+        let log = Log::open(config.run.log.as_deref(), config.run.syslog, &format!("job {job_id}"));
+        let text = format!(
+            "run.state_dir is {}, but the run of this job is in {} (--state-dir of the hook), and is undone there",
+            config.run.state_dir.display(),
+            args.state_dir.display()
+        );
+        log.write(Level::Warning, &text);
+    }
+    config.run.state_dir.clone_from(&args.state_dir);
+    // Retention and metrics need the open runs of the current folder. The hooks of other jobs and the sweeper
+    // care for them.
+    config.run.metrics = None;
+    (config.capture.keep_days, config.capture.disk_limit_bytes) = (None, None);
+    (config.collect.keep_days, config.collect.disk_limit_bytes) = (None, None);
+    config
 }
 
 /// Sweeps the state folders. The exit code shows whether a run is not undone.
@@ -181,7 +227,7 @@ fn run_sweep(args: &SweepArgs) -> ExitCode {
         output::eprint_line(&format!("ibscope: {what}"));
     }
     // Without runs the configuration is not needed.
-    if let Some(error) = current.err().filter(|_| !text.is_empty()) {
+    if let Some(error) = current.as_ref().err().filter(|_| !text.is_empty()) {
         output::eprint_line(&format!("ibscope: {error}; runs are undone with their own configurations"));
     }
     if text.is_empty() && is_well {
@@ -189,6 +235,13 @@ fn run_sweep(args: &SweepArgs) -> ExitCode {
     }
     // Standard output may be closed; the exit code still counts.
     let _ = output::results(|out| out.write_all(text.as_bytes()));
+    // The end of this process would end its merges. Meanwhile, other runs may have to be undone.
+    while !analysis::wait_for_merges(LOOK_INTERVAL) {
+        for folder in &folders {
+            // Each run's own log names its faults, and the next sweep reports what is left.
+            let _ = sweep::sweep(folder, current.as_ref().ok(), None, sweep::RESTORE_INTERVAL);
+        }
+    }
     if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -256,4 +309,55 @@ fn text(installation: &Installation) -> String {
         _ = writeln!(text, "{verdict:<6} {}", finding.text);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// The journal of a job in a state folder. Its name is enough.
+    fn begin_run(folder: &Path, job_id: u32) {
+        drop(State::open(folder).expect("a state folder"));
+        fs::write(folder.join(format!("job-{job_id}-1.journal")), "").expect("journal");
+    }
+
+    #[test]
+    fn an_epilog_finds_its_run_in_the_folder_of_before() {
+        let home = tempfile::tempdir().expect("folder");
+        let [old, new] = ["old", "new"].map(|name| home.path().join(name));
+        let config = home.path().join("capture.toml");
+        let log = home.path().join("log");
+        let text = format!(
+            "[ssh]\nkey = \"/k\"\nknown_hosts = \"/h\"\n[mirror]\nbackend = \"none\"\n[capture]\nbackend = \"ibdump\"\n\
+             directory = \"/c\"\nkeep_days = 1\n[collect]\ndirectory = \"/r\"\nkeep_days = 2\n\
+             [run]\nsyslog = false\nlog = {log:?}\nstate_dir = {new:?}\n"
+        );
+        fs::write(&config, text).expect("configuration");
+        let of = |stage, state_dir: &Path, job_id| {
+            let args = HookArgs { config: config.clone(), state_dir: state_dir.to_owned(), work: false };
+            let job = SlurmJob::from_nodelist(job_id, "n1").expect("job");
+            config_of_hook(stage, &args, Some(&job)).expect("configuration")
+        };
+        begin_run(&old, 7);
+        let found = of(HookStage::Epilog, &old, 7);
+        assert_eq!(found.run.state_dir, old);
+        // The runs that are open in the current folder are unknown there, so nothing is deleted.
+        assert_eq!((found.capture.keep_days, found.collect.keep_days), (None, None));
+        let logged = fs::read_to_string(&log).expect("log");
+        assert!(logged.contains("job 7: warning: run.state_dir is ") && logged.contains("undone there"), "{logged}");
+        // Another job, another hook, and a folder that does not exist.
+        for (stage, folder, job_id) in [
+            (HookStage::Epilog, old.as_path(), 8),
+            (HookStage::Prolog, &old, 7),
+            (HookStage::Epilog, &home.path().join("none"), 7),
+        ] {
+            let found = of(stage, folder, job_id);
+            assert_eq!((found.run.state_dir, found.collect.keep_days), (new.clone(), Some(2)));
+        }
+        assert!(!new.exists() && !home.path().join("none").exists(), "nothing is created");
+        // The job has a run in both folders: the sweeper undoes the one of before.
+        begin_run(&new, 7);
+        assert_eq!(of(HookStage::Epilog, &old, 7).run.state_dir, new);
+    }
 }

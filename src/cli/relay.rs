@@ -4,6 +4,9 @@
 //! The capture program writes into a FIFO. The relay reads it, so that the program never waits, and
 //! passes the records on to `ibscope analyze --partial`, which runs under a limit of memory and
 //! CPU. Records that the analysis cannot keep up with are dropped and counted.
+//!
+//! The relay runs as root, and what it archives can be read by others. It therefore follows no link, and
+//! archives nothing from a folder that another user can change.
 
 mod records;
 
@@ -13,8 +16,8 @@ use clap::Args;
 use ibscope_orchestrator::capture::ProfileCounts;
 use records::RecordTotals;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{OpenOptionsExt as _, symlink};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -62,7 +65,7 @@ pub(super) fn run(args: &RelayArgs) -> anyhow::Result<ExitCode> {
         signal_hook::flag::register(signal, Arc::clone(flag))?;
     }
     let folder = args.packets.parent().context("the FIFO has no folder")?;
-    fs::create_dir(folder).with_context(|| folder.display().to_string())?;
+    DirBuilder::new().mode(0o700).create(folder).with_context(|| folder.display().to_string())?;
     let ran = relay(args, folder, &signals);
     // The profile is in its archive by now.
     fs::remove_dir_all(folder).with_context(|| folder.display().to_string())?;
@@ -100,12 +103,34 @@ fn relay(args: &RelayArgs, folder: &Path, signals: &RelaySignals) -> anyhow::Res
         drop(archive);
         bail!("the analysis wrote no profile: it ended with {status}");
     }
-    let mut tar = tar::Builder::new(&mut archive);
-    tar.append_dir_all(format!("{base}.ibp"), &profile)?;
+    write_archive(&mut archive, folder, &profile)?;
+    Ok(ExitCode::from(captured.code().map_or(1, |code| code as u8)))
+}
+
+/// Mode bits that let others write.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// Archives the profile in the folder. Refuses a folder that another user can change, who could put links
+/// to other files there: the archive may be given to that user. Archives links as links.
+fn write_archive(archive: &mut File, folder: &Path, profile: &Path) -> anyhow::Result<()> {
+    let own = fs::metadata("/proc/self").context("/proc/self")?.uid();
+    for path in [folder, profile] {
+        let found = fs::symlink_metadata(path).with_context(|| path.display().to_string())?;
+        let is_trusted = (found.uid() == 0 || found.uid() == own) && found.mode() & OTHERS_WRITE == 0;
+        if !found.is_dir() || !is_trusted {
+            bail!(
+                "{}: no profile is archived: it must be a folder that only root or the user of the relay can change",
+                path.display()
+            );
+        }
+    }
+    let mut tar = tar::Builder::new(&mut *archive);
+    tar.follow_symlinks(false);
+    tar.append_dir_all(profile.file_name().unwrap_or_default(), profile)?;
     tar.finish()?;
     drop(tar);
     archive.sync_all()?;
-    Ok(ExitCode::from(captured.code().map_or(1, |code| code as u8)))
+    Ok(())
 }
 
 /// Passes records on until the capture has ended. Returns those of the stream, those that the
@@ -204,4 +229,65 @@ fn run_tool(command: &mut Command) -> anyhow::Result<()> {
         bail!("{command:?} ended with {status}");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+
+    /// Writes an archive of a profile with one file and a link to a secret. Returns its entries, or the
+    /// error.
+    fn archived(folder: &Path) -> Result<Vec<(String, tar::EntryType, u64)>, String> {
+        let path = folder.with_extension("tar");
+        let mut archive = File::create(&path).expect("archive");
+        write_archive(&mut archive, folder, &folder.join("a.ibp")).map_err(|error| error.to_string())?;
+        let mut tar = tar::Archive::new(File::open(&path).expect("archive"));
+        let entries = tar.entries().expect("entries").map(|entry| {
+            let entry = entry.expect("entry");
+            let name = entry.path().expect("path").display().to_string();
+            (name, entry.header().entry_type(), entry.size())
+        });
+        let mut entries: Vec<_> = entries.collect();
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(entries)
+    }
+
+    #[test]
+    fn a_link_is_archived_as_a_link_and_folders_of_others_are_refused() {
+        let home = tempfile::tempdir().expect("folder");
+        let folder = home.path().join("relay");
+        let profile = folder.join("a.ibp");
+        let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("mode");
+        fs::create_dir_all(&profile).expect("folder");
+        mode(&folder, 0o700);
+        mode(&profile, 0o700);
+        fs::create_dir(home.path().join("secret")).expect("folder");
+        fs::write(home.path().join("secret/key"), "secret").expect("secret");
+        fs::write(profile.join("profile.json"), "{}").expect("file");
+        symlink(home.path().join("secret/key"), profile.join("key")).expect("link");
+        symlink(home.path().join("secret"), profile.join("tables")).expect("link");
+        let entries = archived(&folder).expect("an archive");
+        let kinds: Vec<_> = entries.iter().map(|(name, kind, size)| (name.as_str(), *kind, *size)).collect();
+        let link = tar::EntryType::Symlink;
+        let expected =
+            [("a.ibp/key", link, 0), ("a.ibp/profile.json", tar::EntryType::Regular, 2), ("a.ibp/tables", link, 0)];
+        assert_eq!(kinds.iter().filter(|(_, kind, _)| !kind.is_dir()).copied().collect::<Vec<_>>(), expected);
+
+        for path in [&folder, &profile] {
+            for bits in [0o770, 0o707] {
+                mode(path, bits);
+                assert!(archived(&folder).unwrap_err().contains("no profile is archived"), "{bits:o}");
+            }
+            mode(path, 0o700);
+        }
+        fs::rename(&profile, home.path().join("moved")).expect("moved");
+        symlink(home.path().join("secret"), &profile).expect("link");
+        assert!(archived(&folder).unwrap_err().contains("no profile is archived"));
+        if chown(&folder, Some(65_534), None).is_ok() {
+            assert!(archived(&folder).unwrap_err().contains("no profile is archived"));
+        } else {
+            println!("SKIPPED: only root can give folders to others");
+        }
+    }
 }

@@ -86,15 +86,24 @@ fn begun(lab: &HookLab, job: u32) -> std::process::Child {
     lab.container.command(std::path::Path::new("/"), words).spawn().expect("a hook")
 }
 
-/// A sink that does not answer is skipped with a warning, and the other sink on its leaf takes its
-/// place.
+/// A sink that does not answer, or whose link is down, is skipped with a warning, and the other sink on
+/// its leaf takes its place.
 pub(crate) fn a_sink_that_does_not_answer_is_replaced() {
-    let lab = lab(SiteConfig::default());
+    let mut lab = lab(SiteConfig::default());
     lab.stop_ssh_server("sink1a");
     starts(&lab, 600);
     assert_eq!(lab.mirrored(), expected(&lab, &NODES[..4], ["sink1b", "sink2a"], 600), "{}", lab.log_text());
     assert!(lab.log_text().contains("warning: a sink is skipped: sink1a: no connection"), "{}", lab.log_text());
     hook(&lab, "epilog", 600);
+    clean(&lab);
+    lab.start_ssh_server("sink1a");
+    lab.link("sink1a", false);
+    until(LONGEST, "a link that is down", || lab.tool("sink1a", &["ibstat"]).contains("State: Down").then_some(()));
+    starts(&lab, 601);
+    assert_eq!(lab.mirrored(), expected(&lab, &NODES[..4], ["sink1b", "sink2a"], 601), "{}", lab.log_text());
+    let warning = "warning: a sink is skipped: sink1a: no InfiniBand port is active";
+    assert!(lab.log_text().contains(warning), "{}", lab.log_text());
+    hook(&lab, "epilog", 601);
     clean(&lab);
 }
 

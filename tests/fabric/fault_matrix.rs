@@ -29,6 +29,23 @@ const SAMPLE_STRIDE: usize = 33;
 /// The document with the counts.
 const DOCUMENT: &str = "docs/faults.md";
 
+/// Stand-in for squeue: the job runs as long as the file LIVE exists. Like Slurm's, it refuses an option
+/// that it does not know.
+const SQUEUE: &str = r#"#!/bin/sh
+case "$*" in
+'--noheader --format=%A %T --jobs '*)
+    [ $# = 4 ] && [ -e 'LIVE' ] && echo "$4 RUNNING" && exit 0
+    echo 'slurm_load_jobs error: Invalid job id specified' >&2
+    exit 1
+    ;;
+'--noheader --format=%A --states=CONFIGURING,RUNNING,SUSPENDED --nodelist '*)
+    [ $# = 5 ] && exit 0
+    ;;
+esac
+echo "squeue: error: unrecognized arguments: $*" >&2
+exit 1
+"#;
+
 /// Who ended the last mirror and the last process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum RestoredBy {
@@ -57,9 +74,7 @@ impl Matrix {
         fs::write(&config, &text).expect("configuration");
         let live = lab.path().join("live").display().to_string();
         let squeue = lab.path().join("bin/squeue");
-        let script =
-            format!("#!/bin/sh\n[ -e '{live}' ] && echo RUNNING && exit 0\necho 'Invalid job id' >&2; exit 1\n");
-        fs::write(&squeue, script).expect("squeue");
+        fs::write(&squeue, SQUEUE.replace("LIVE", &live)).expect("squeue");
         fs::set_permissions(&squeue, fs::Permissions::from_mode(0o755)).expect("permissions");
         lab.mount_disks();
         install(&lab, config.to_str().expect("path"));

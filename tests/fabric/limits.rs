@@ -11,7 +11,8 @@ use crate::slurm::Hooks;
 use crate::sweeper::sweep;
 use crate::tools;
 use std::fs;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 /// A run that ended long ago.
 const OLD: &str = "ibscope-1-20200101T000000Z";
@@ -25,6 +26,12 @@ fn names(lab: &HookLab, folder: &str, prefix: &str) -> Vec<String> {
     names
 }
 
+/// Sets the time of the last change to 2020: a run without a journal ended when its newest file changed.
+fn age(path: &Path) {
+    let time = SystemTime::UNIX_EPOCH + Duration::from_hours(438_288);
+    fs::File::open(path).and_then(|file| file.set_modified(time)).expect("time of the last change");
+}
+
 /// Captures end after `capture.max_s`. Old runs, and the oldest ones beyond the quotas, are deleted;
 /// those of a live job stay.
 pub(crate) fn captures_are_limited_and_deleted_in_time() {
@@ -34,7 +41,13 @@ pub(crate) fn captures_are_limited_and_deleted_in_time() {
         fs::write(lab.path().join(folder).join(OLD).join("job.ibp"), "old").expect("file");
         fs::write(lab.path().join(folder).join("notes.txt"), "").expect("file");
     }
-    fs::write(lab.path().join(format!("captures/{OLD}-sink1a-ibsim0-1.pcap")), "old").expect("file");
+    let capture = lab.path().join(format!("captures/{OLD}-sink1a-ibsim0-1.pcap"));
+    fs::write(&capture, "old").expect("file");
+    age(&capture);
+    for folder in ["captures", "runs"].map(|folder| lab.path().join(folder).join(OLD)) {
+        age(&folder.join("job.ibp"));
+        age(&folder);
+    }
     starts(&lab, 740);
     until(LONGEST, "captures that are stopped", || lab.captures_running().is_empty().then_some(()));
     assert_eq!(lab.mirrored().len(), 4);

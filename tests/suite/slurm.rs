@@ -4,7 +4,7 @@
 use crate::align::{ClockSetting, set};
 use crate::merge::cut;
 use crate::runs;
-use crate::tools::{ProgramResult, ibscope};
+use crate::tools::{ProgramResult, ibscope, samples_folder};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -121,6 +121,43 @@ fn tasks_and_their_merge_equal_one_analysis() {
     succeeds(&site.plan(&["--", "--bin", "2ms"]));
     let merged = site.merge(&[]);
     assert!(merged.code == 1 && merged.stderr.contains("4 of 4"), "{}", merged.stderr);
+}
+
+/// A table of an option that was corrected between two calls: its tasks run again, and the merged profile
+/// has the corrected names. A table that was removed changes nothing.
+#[test]
+fn a_corrected_table_is_analyzed_again() {
+    let run = runs::named("ompi-rc-notrace-mixed-4x1");
+    let site = SlurmSite::new(&[run.node(1), run.node(2)]);
+    let hosts = site.at("hosts.csv");
+    let correct = fs::read_to_string(samples_folder().join("hosts-roce.csv")).expect("hosts");
+    let wrong = correct.replace("node1", "wrong");
+    assert!(wrong != correct && wrong.len() == correct.len());
+    let analyze_with = |table: &str, is_done: bool| {
+        fs::write(&hosts, table).expect("hosts");
+        succeeds(&site.plan(&["--", "--bin", "1ms", "--hosts", &hosts]));
+        for task in 0..2 {
+            let ran = site.task(task);
+            succeeds(&ran);
+            assert_eq!(ran.stderr.contains("is already analyzed"), is_done, "{}", ran.stderr);
+        }
+        succeeds(&site.merge(&[]));
+        let profile = ibscope::pipeline::load(Path::new(&site.at("job.ibp"))).expect("profile");
+        fs::remove_dir_all(site.at("job.ibp")).expect("removed");
+        format!("{:?}", profile.names)
+    };
+    let before = analyze_with(&wrong, false);
+    assert!(before.contains("wrong") && !before.contains("node1"), "{before}");
+    // Only the content changes: neither the length nor the options do.
+    fs::write(&hosts, &correct).expect("hosts");
+    let merged = site.merge(&[]);
+    assert!(merged.code == 1 && merged.stderr.contains("2 of 2 captures are not analyzed"), "{}", merged.stderr);
+    let after = analyze_with(&correct, false);
+    assert!(after.contains("node1") && !after.contains("wrong"), "{after}");
+    assert_eq!(analyze_with(&correct, true), after);
+    fs::remove_file(&hosts).expect("removed");
+    assert!(site.task(0).stderr.contains("is already analyzed"));
+    succeeds(&site.merge(&[]));
 }
 
 /// The files of a rotated capture are one task, which reads them as one stream: the merged numbers are

@@ -77,7 +77,7 @@ pub struct CaptureConfig {
     /// the oldest first, so that there is room for one of `max_bytes`.
     #[serde(default, deserialize_with = "value::some_limit")]
     pub disk_limit_bytes: Option<u64>,
-    /// Captures that stay on the sinks are deleted this many days after they were started.
+    /// Captures that stay on the sinks are deleted this many days after they ended.
     #[serde(default, deserialize_with = "value::some_limit")]
     pub keep_days: Option<u64>,
     /// Owner of captures and manifest. Default: the user that created them.

@@ -35,6 +35,7 @@ impl Config {
         let mut config: Self =
             toml::from_str(text).map_err(|error| fault(error.span(), with_remedy(error.message())))?;
         config.source = ConfigSource { path: path.to_owned(), text: text.to_owned() };
+        config.tools.complete();
         check::check(&config).map_err(|wrong| fault(key_span(text, wrong.key), wrong.what))?;
         Ok(config)
     }

@@ -18,7 +18,7 @@ pub struct CollectConfig {
     /// Delete a capture on its sink after it was fetched completely.
     #[serde(default)]
     pub delete_fetched: bool,
-    /// Folders of runs are deleted this many days after their start.
+    /// Folders of runs are deleted this many days after their end.
     #[serde(default, deserialize_with = "value::some_limit")]
     pub keep_days: Option<u64>,
     /// Bytes that all folders of runs may use. The oldest are deleted first.

@@ -95,6 +95,19 @@ pub struct Tools {
     /// sbatch, for `analyze.after = "sbatch"`.
     #[serde(deserialize_with = "value::path")]
     pub sbatch: PathBuf,
+    /// squeue, which the sweeper asks whether a job has ended. Default: beside `sbatch`, which
+    /// [`Config::parse`](super::Config::parse) fills in.
+    #[serde(deserialize_with = "value::path")]
+    pub squeue: PathBuf,
+}
+
+impl Tools {
+    /// Fills in the default that depends on another key.
+    pub(super) fn complete(&mut self) {
+        if self.squeue.as_os_str().is_empty() {
+            self.squeue = self.sbatch.with_file_name("squeue");
+        }
+    }
 }
 
 impl Default for Tools {
@@ -109,6 +122,7 @@ impl Default for Tools {
             mstreg: usr("bin/mstreg"),
             ibscope: usr("bin/ibscope"),
             sbatch: usr("bin/sbatch"),
+            squeue: PathBuf::new(),
         }
     }
 }

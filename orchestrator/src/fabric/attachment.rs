@@ -3,7 +3,7 @@
 
 use super::cables::{Cable, Cables};
 use super::nodes::ActivePort;
-use super::{Fabric, FabricError, several};
+use super::{Fabric, FabricError, NodeFaults};
 use crate::guid;
 use ibscope_parsers::tools::NodeKind;
 use ibscope_parsers::tools::ibtracert::SwitchPort;
@@ -84,20 +84,19 @@ fn leaf_text(leaf: SwitchPort) -> String {
 }
 
 /// Records the ports whose leaf is unknown. A node with another port whose leaf is known goes on
-/// with that port; a node without such a port is an error.
+/// with that port; a node without such a port has a fault.
 pub(super) fn require_leaf_per_node(
     fabric: &mut Fabric,
     missing: Vec<(&ActivePort, String)>,
-) -> Result<(), FabricError> {
-    let mut errors = Vec::new();
+    faults: &mut NodeFaults<'_>,
+) {
     for (port, why) in missing {
         let node = port.node.as_str();
         if fabric.ports.iter().any(|known| known.node == node) {
             fabric.left_out.push(format!("{port} is skipped: {why}"));
-        } else if errors.iter().all(|(other, _)| other != node) {
+        } else {
             let why = format!("{} port {}: {why}", port.ca, port.state.number);
-            errors.push((node.to_owned(), FabricError::NoLeaf { node: node.to_owned(), why }));
+            faults.add(node, FabricError::NoLeaf { node: node.to_owned(), why });
         }
     }
-    several(errors).map_or(Ok(()), Err)
 }

@@ -96,13 +96,16 @@ pub enum FabricError {
     },
     /// A node has no port that can be captured.
     #[error(
-        "{node}: no InfiniBand port is active ({seen}); check the cable and the subnet manager, or exclude the node from the job"
+        "{node}: no InfiniBand port is active ({seen}); check the cable and the subnet manager, or {}",
+        if *is_sink { "remove the node from sinks.nodes" } else { "exclude the node from the job" }
     )]
     NoPort {
         /// Name of the node.
         node: String,
         /// Ports of the node, with the reason why each is skipped.
         seen: String,
+        /// True for a reserved sink that is not a node of the job.
+        is_sink: bool,
     },
     /// The leaf of a node's ports is unknown.
     #[error(
@@ -137,56 +140,53 @@ pub enum FabricError {
     },
 }
 
-/// Finds the ports of `nodes`.
-///
-/// Runs `ibstat` on the nodes and `ibnetdiscover -p` at the same time, then `ibtracert` from each
-/// port of the first `fabric.check_nodes` nodes and from each port that `ibnetdiscover` does not
-/// list. Further nodes whose ports `inventory` has are not queried again if the fabric shows the
-/// same ports.
+/// Finds the ports of `nodes`: see [`discover_with_sinks`].
 pub fn discover(
     config: &Config,
     nodes: &[String],
     inventory: &mut Inventory,
     runner: &dyn Runner,
 ) -> Result<Fabric, FabricError> {
+    discover_with_sinks(config, nodes, &[], inventory, runner).map(|(fabric, _)| fabric)
+}
+
+/// Finds the ports of `nodes`, and those of reserved sinks. A fault of a node is an error. A sink with a
+/// fault is skipped, because other sinks may have none; the faults of sinks are returned beside the
+/// ports. A sink that is also one of `nodes` is a node.
+///
+/// Runs `ibstat` on the nodes and `ibnetdiscover -p` at the same time, then `ibtracert` from each
+/// port of the first `fabric.check_nodes` nodes and from each port that `ibnetdiscover` does not
+/// list. Further nodes whose ports `inventory` has are not queried again if the fabric shows the
+/// same ports.
+pub fn discover_with_sinks(
+    config: &Config,
+    nodes: &[String],
+    sinks: &[String],
+    inventory: &mut Inventory,
+    runner: &dyn Runner,
+) -> Result<(Fabric, Vec<FabricError>), FabricError> {
     let mut seen = BTreeSet::new();
-    let nodes: Vec<&str> = nodes.iter().map(String::as_str).filter(|node| seen.insert(*node)).collect();
-    let first = *nodes.first().ok_or(FabricError::NoNodes)?;
-    let most = config.ssh.parallel as usize;
-    let checked: BTreeSet<&str> = nodes.iter().take(config.fabric.check_nodes).copied().collect();
-    // A sink must be reachable by ssh anyway.
-    let is_sink = |node: &str| config.sinks.nodes.iter().any(|sink| sink == node);
-    let (known, unknown): (Vec<&str>, Vec<&str>) =
-        nodes.iter().partition(|node| inventory.has(node) && !checked.contains(*node) && !is_sink(node));
-    let ask = |nodes: &[&str]| {
-        all(remote::parallel(nodes, most, |node| (node.to_string(), nodes::query(config, node, runner))))
-    };
-    let read = || Cables::read(config, first, runner);
-    let (answers, mut cables) = thread::scope(|scope| {
-        let cables = thread::Builder::new().spawn_scoped(scope, read);
-        let answers = ask(&unknown);
-        // If no thread can be started, ibnetdiscover runs after the queries of the nodes.
-        let joined = cables.map(|cables| cables.join().unwrap_or_else(|fault| panic::resume_unwind(fault)));
-        (answers, joined.unwrap_or_else(|_| read()))
-    });
-    let (mut found, mut doubtful) = (BTreeMap::new(), Vec::new());
-    for node in known {
-        match inventory.recall(node, &cables) {
-            Some(recalled) => _ = found.insert(node, recalled),
-            None => doubtful.push(node),
+    let mut all: Vec<&str> = nodes.iter().map(String::as_str).filter(|node| seen.insert(*node)).collect();
+    let sinks: Vec<&str> = sinks.iter().map(String::as_str).filter(|sink| seen.insert(*sink)).collect();
+    all.extend(&sinks);
+    let mut faults = NodeFaults { sinks: sinks.into_iter().collect(), faults: Vec::new() };
+    let checked: BTreeSet<&str> = all.iter().take(config.fabric.check_nodes).copied().collect();
+    let (mut answers, mut cables) = query(config, &all, &checked, &faults, inventory, runner)?;
+    let mut found = Vec::new();
+    for node in all {
+        match answers.remove(node) {
+            Some(Ok(answer)) => found.push(answer),
+            Some(Err(fault)) => faults.add(node, fault),
+            // Another node has a fault.
+            None => {}
         }
     }
-    for (node, answer) in
-        unknown.into_iter().chain(doubtful.iter().copied()).zip(answers?.into_iter().chain(ask(&doubtful)?))
-    {
-        inventory.store(&answer);
-        found.insert(node, answer);
-    }
-    let found: Vec<nodes::NodeInventory> = nodes.iter().filter_map(|node| found.remove(node)).collect();
+    faults.require_nodes()?;
+    let found = distinct(found, &mut faults);
+    faults.require_nodes()?;
     let ports: Vec<&nodes::ActivePort> = found.iter().flat_map(|node| &node.ports).collect();
-    distinct(&ports)?;
     cables.sweep_other_subnets(config, &ports, runner);
-    let places = remote::parallel(&ports, most, |port| {
+    let places = remote::parallel(&ports, config.ssh.parallel as usize, |port| {
         let known = cables.get(port);
         let wanted = port.is_infiniband() && (known.is_none() || checked.contains(port.node.as_str()));
         let trace = wanted.then(|| trace::leaf(config, port, &trace::targets(port, known, &ports), runner));
@@ -216,21 +216,86 @@ pub fn discover(
         };
         fabric.ports.push(port.with_leaf(leaf));
     }
-    attachment::require_leaf_per_node(&mut fabric, missing)?;
-    Ok(fabric)
+    attachment::require_leaf_per_node(&mut fabric, missing, &mut faults);
+    faults.require_nodes()?;
+    Ok((fabric, faults.faults.into_iter().map(|(_, fault)| fault).collect()))
 }
 
-/// All values, or the first error with the names of the other nodes that failed.
-fn all<T>(answers: Vec<(String, Result<T, FabricError>)>) -> Result<Vec<T>, FabricError> {
-    let mut values = Vec::with_capacity(answers.len());
-    let mut errors = Vec::new();
-    for (node, answer) in answers {
-        match answer {
-            Ok(value) => values.push(value),
-            Err(error) => errors.push((node, error)),
+/// Result of querying a node.
+type NodeAnswer = Result<nodes::NodeInventory, FabricError>;
+
+/// Reads the cables of the fabric, and the ports of each node: from the inventory, if the fabric shows
+/// the same ports, or else from the node.
+fn query<'a>(
+    config: &Config,
+    nodes: &[&'a str],
+    checked: &BTreeSet<&str>,
+    faults: &NodeFaults<'_>,
+    inventory: &mut Inventory,
+    runner: &dyn Runner,
+) -> Result<(BTreeMap<&'a str, NodeAnswer>, Cables), FabricError> {
+    let first = *nodes.first().ok_or(FabricError::NoNodes)?;
+    // A sink must be reachable by ssh anyway.
+    let is_sink = |node: &str| config.sinks.nodes.iter().any(|sink| sink == node);
+    let (known, unknown): (Vec<&str>, Vec<&str>) =
+        nodes.iter().partition(|node| inventory.has(node) && !checked.contains(*node) && !is_sink(node));
+    let ask = |nodes: &[&'a str]| -> Vec<(&'a str, NodeAnswer)> {
+        remote::parallel(nodes, config.ssh.parallel as usize, |node| {
+            (*node, nodes::query(config, node, faults.is_sink(node), runner))
+        })
+    };
+    let read = || Cables::read(config, first, runner);
+    let (answers, cables) = thread::scope(|scope| {
+        let cables = thread::Builder::new().spawn_scoped(scope, read);
+        let answers = ask(&unknown);
+        // If no thread can be started, ibnetdiscover runs after the queries of the nodes.
+        let joined = cables.map(|cables| cables.join().unwrap_or_else(|fault| panic::resume_unwind(fault)));
+        (answers, joined.unwrap_or_else(|_| read()))
+    });
+    let (mut found, mut doubtful) = (BTreeMap::new(), Vec::new());
+    for node in known {
+        match inventory.recall(node, &cables) {
+            Some(recalled) => _ = found.insert(node, Ok(recalled)),
+            None => doubtful.push(node),
         }
     }
-    several(errors).map_or(Ok(values), Err)
+    let has_failed = answers.iter().any(|(node, answer)| answer.is_err() && !faults.is_sink(node));
+    let asked_later = if has_failed { Vec::new() } else { ask(&doubtful) };
+    for (node, answer) in answers.into_iter().chain(asked_later) {
+        if let Ok(answer) = &answer {
+            inventory.store(answer);
+        }
+        found.insert(node, answer);
+    }
+    Ok((found, cables))
+}
+
+/// Faults of nodes, which are errors, and of reserved sinks, which are skipped.
+struct NodeFaults<'a> {
+    /// The reserved sinks, without those that are nodes of the job.
+    sinks: BTreeSet<&'a str>,
+    /// One fault for each name.
+    faults: Vec<(String, FabricError)>,
+}
+
+impl NodeFaults<'_> {
+    fn is_sink(&self, node: &str) -> bool {
+        self.sinks.contains(node)
+    }
+
+    fn add(&mut self, node: &str, fault: FabricError) {
+        if self.faults.iter().all(|(other, _)| other != node) {
+            self.faults.push((node.to_owned(), fault));
+        }
+    }
+
+    /// An error if a node that is no sink has a fault: the first fault, with the names of the other nodes.
+    fn require_nodes(&mut self) -> Result<(), FabricError> {
+        let (of_sinks, of_nodes) =
+            std::mem::take(&mut self.faults).into_iter().partition(|(node, _)| self.sinks.contains(node.as_str()));
+        self.faults = of_sinks;
+        several(of_nodes).map_or(Ok(()), Err)
+    }
 }
 
 /// Combines the errors of several nodes into one.
@@ -241,14 +306,21 @@ fn several(errors: Vec<(String, FabricError)>) -> Option<FabricError> {
     Some(if others.is_empty() { first } else { FabricError::Several { first: Box::new(first), others } })
 }
 
-/// An error if two nodes report the same port.
-fn distinct(ports: &[&nodes::ActivePort]) -> Result<(), FabricError> {
-    let mut owners = BTreeMap::new();
-    for port in ports {
-        if let Some(other) = owners.insert(port.state.port_guid, port.node.as_str()) {
-            let (node, other) = (other.to_owned(), port.node.clone());
-            return Err(FabricError::SamePort { node, other, port_guid: port.state.port_guid });
+/// The nodes that do not report a port of a node before them. For the others, adds a fault.
+fn distinct(found: Vec<nodes::NodeInventory>, faults: &mut NodeFaults<'_>) -> Vec<nodes::NodeInventory> {
+    let (mut owners, mut kept) = (BTreeMap::<u64, String>::new(), Vec::with_capacity(found.len()));
+    for node in found {
+        let mut own = BTreeSet::new();
+        let shared = node.ports.iter().map(|port| port.state.port_guid).find_map(|port_guid| {
+            let other = owners.get(&port_guid).or_else(|| (!own.insert(port_guid)).then_some(&node.name))?;
+            Some(FabricError::SamePort { node: other.clone(), other: node.name.clone(), port_guid })
+        });
+        if let Some(fault) = shared {
+            faults.add(&node.name, fault);
+            continue;
         }
+        owners.extend(own.into_iter().map(|port_guid| (port_guid, node.name.clone())));
+        kept.push(node);
     }
-    Ok(())
+    kept
 }

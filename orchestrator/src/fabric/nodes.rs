@@ -61,8 +61,13 @@ impl ActivePort {
     }
 }
 
-/// Runs ibstat on a node.
-pub(super) fn query(config: &Config, node: &str, runner: &dyn Runner) -> Result<NodeInventory, FabricError> {
+/// Runs ibstat on a node. `is_sink` is true for a reserved sink.
+pub(super) fn query(
+    config: &Config,
+    node: &str,
+    is_sink: bool,
+    runner: &dyn Runner,
+) -> Result<NodeInventory, FabricError> {
     let program = tool::name(&config.tools.ibstat);
     let output = tool::run(config, runner, Some(node), &config.tools.ibstat, &[])?;
     if !output.is_success() {
@@ -82,7 +87,7 @@ pub(super) fn query(config: &Config, node: &str, runner: &dyn Runner) -> Result<
         let ports = answer.left_out.iter().map(|(port, why)| format!("{port}: {why}"));
         let seen = ports.collect::<Vec<_>>().join("; ");
         let seen = if seen.is_empty() { "ibstat lists none".to_owned() } else { seen };
-        return Err(FabricError::NoPort { node: node.to_owned(), seen });
+        return Err(FabricError::NoPort { node: node.to_owned(), seen, is_sink });
     }
     Ok(answer)
 }

@@ -7,12 +7,14 @@
 //! kills the hook with its whole process group.
 
 mod admin_comment;
+mod other_jobs;
 mod work;
 
 use crate::config::{Config, MirrorBackend};
 use crate::job::{SlurmHook, SlurmJob};
 use crate::log::{Level, Log};
 use crate::remote::SshRunner;
+use crate::status;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -21,6 +23,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub use work::work;
+
+/// Warns in the log if other jobs run on the nodes of a job that is about to start. A thread asks Slurm, so
+/// that the start does not wait for the answer.
+pub fn warn_of_other_jobs(config: &Config, job: &SlurmJob) -> io::Result<thread::JoinHandle<()>> {
+    let (config, job) = (config.clone(), job.clone());
+    thread::Builder::new().spawn(move || {
+        if let Some(text) = other_jobs::warning(&config, &job, &status::slurm_here(&config)) {
+            let log = Log::open(config.run.log.as_deref(), config.run.syslog, &format!("job {}", job.id));
+            log.write(Level::Warning, &text);
+        }
+    })
+}
 
 /// Whether a hook runs before or after its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -49,18 +49,21 @@ pub fn work(stage: HookStage, config: &Config, job: &SlurmJob) {
     sweep_in_background(config, job.id, log);
 }
 
-/// Undoes what earlier jobs left, once the hook no longer waits for this process. The hook has just
-/// tried to undo its own job.
+/// Undoes what earlier jobs left, once the hook no longer waits for this process; at most once a
+/// minute for all hooks. The hook has just tried to undo its own job.
 fn sweep_in_background(config: &Config, job_id: u32, log: &Log) {
-    let kept = State::open(&config.run.state_dir).map(|state| origin::keep_program(&state));
-    if let Ok(Err(error)) = kept {
+    let state = State::open(&config.run.state_dir);
+    if let Ok(Err(error)) = state.as_ref().map(origin::keep_program) {
         log.write(Level::Warning, &format!("no copy of the program was kept for a later undo: {error}"));
     }
-    // Each run's own log names its faults.
-    if let Err(error) = sweep::sweep(&config.run.state_dir, Some(config), Some(job_id), sweep::RESTORE_INTERVAL) {
-        log.write(Level::Warning, &format!("earlier runs were not swept: {error}"));
+    // Without a state folder, the sweep reports the fault.
+    if state.as_ref().map_or(true, sweep::claim_hook_sweep) {
+        // Each run's own log names its faults.
+        if let Err(error) = sweep::sweep(&config.run.state_dir, Some(config), Some(job_id), sweep::RESTORE_INTERVAL) {
+            log.write(Level::Warning, &format!("earlier runs were not swept: {error}"));
+        }
+        sweep::retain(config);
     }
-    sweep::retain(config);
     if let Err(what) = status::write_metrics(config) {
         log.write(Level::Warning, &what);
     }

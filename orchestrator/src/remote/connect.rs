@@ -2,7 +2,9 @@
 //! host key, and logs in by public key.
 
 use super::RemoteError;
-use crate::config;
+use crate::config::{self, Config};
+use crate::log::{Level, Log};
+use crate::text::plural;
 use ssh2::{Channel, CheckResult, HashType, HostKeyType, KnownHostFileKind, MethodType, Session};
 use std::fmt::Display;
 use std::fs;
@@ -11,8 +13,8 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -54,6 +56,10 @@ impl NodeAddress {
 pub(super) struct Connector {
     ssh: config::SshConfig,
     known_hosts: String,
+    /// Lines of `known_hosts` that cannot be read, from 1. They are skipped, as ssh does.
+    unreadable: Vec<usize>,
+    /// Log file, and whether there is syslog, for a warning.
+    log: (Option<PathBuf>, bool),
     jumps: Mutex<usize>,
     jump_ended: Condvar,
 }
@@ -61,10 +67,15 @@ pub(super) struct Connector {
 impl Connector {
     /// Reads `known_hosts` and checks the private key, so that their faults are reported once and
     /// not per node.
-    pub(super) fn new(ssh: &config::SshConfig) -> Result<Self, RemoteError> {
+    pub(super) fn new(config: &Config) -> Result<Self, RemoteError> {
+        let ssh = &config.ssh;
         let wrong = |path: &Path, what: String| RemoteError::KeyFile { path: path.display().to_string(), what };
-        let known_hosts = fs::read_to_string(&ssh.known_hosts)
+        let known_hosts = fs::read(&ssh.known_hosts)
             .map_err(|error| wrong(&ssh.known_hosts, format!("known_hosts cannot be read: {error}")))?;
+        // Only comments may have other characters than ASCII.
+        let known_hosts = String::from_utf8_lossy(&known_hosts).into_owned();
+        let unreadable = unreadable_lines(&known_hosts)
+            .map_err(|error| wrong(&ssh.known_hosts, format!("known_hosts cannot be used: {error}")))?;
         let (mode, key) = fs::metadata(&ssh.key)
             .and_then(|meta| Ok((meta.permissions().mode(), fs::read(&ssh.key)?)))
             .map_err(|error| wrong(&ssh.key, format!("the private key cannot be read: {error}")))?;
@@ -83,12 +94,31 @@ impl Connector {
             ));
         }
         let (ssh, jumps, jump_ended) = (ssh.clone(), Mutex::new(0), Condvar::new());
-        Ok(Self { ssh, known_hosts, jumps, jump_ended })
+        let log = (config.run.log.clone(), config.run.syslog);
+        Ok(Self { ssh, known_hosts, unreadable, log, jumps, jump_ended })
+    }
+
+    /// Warns on standard error and in the log about lines of `known_hosts` that are skipped; once per
+    /// process, because a process opens many sessions.
+    fn warn_once(&self) {
+        static WARNED: Once = Once::new();
+        let Some(lines) = lines_text(&self.unreadable) else { return };
+        WARNED.call_once(|| {
+            let text = format!(
+                "{}: {lines} skipped: libssh2 finds no host with a valid key there; correct the file, because a host \
+                 whose key is nowhere else in it is refused",
+                self.ssh.known_hosts.display()
+            );
+            Log::open(self.log.0.as_deref(), self.log.1, "ssh").write(Level::Warning, &text);
+            // If standard error is closed, the result of the command still counts.
+            let _ = writeln!(io::stderr(), "ibscope: {text}");
+        });
     }
 
     /// Opens a session and logs in.
     pub(super) fn connect(&self, address: &NodeAddress, deadline: Instant) -> Result<Session, RemoteError> {
         let deadline = deadline.min(Instant::now() + Duration::from_secs(u64::from(self.ssh.connect_timeout_s)));
+        self.warn_once();
         let mut refused = None;
         for kinds in KEY_KINDS {
             match self.session(address, kinds, deadline) {
@@ -143,8 +173,10 @@ impl Connector {
         };
         let (key, _): (&[u8], HostKeyType) = session.host_key().ok_or_else(|| address.failed("it has no host key"))?;
         let mut known = session.known_hosts().map_err(unreadable)?;
-        for line in self.known_hosts.lines().filter(|line| is_plain(line)) {
-            known.read_str(line, KnownHostFileKind::OpenSSH).map_err(unreadable)?;
+        for (number, line) in (1..).zip(self.known_hosts.lines()) {
+            if is_plain(line) && !self.unreadable.contains(&number) {
+                known.read_str(line, KnownHostFileKind::OpenSSH).map_err(unreadable)?;
+            }
         }
         // Look up the address, as ssh does, then the name of the node.
         let mut answer = known.check_port(&address.host, address.port, key);
@@ -173,16 +205,19 @@ impl Connector {
                 node: address.node.clone(),
                 address: address.known_hosts_name(),
                 fingerprint: fingerprint(),
-                known_hosts: if has_authorities {
-                    format!(
-                        "{known_hosts}, whose lines with @cert-authority do not count because libssh2 cannot check certificates,"
-                    )
-                } else {
-                    known_hosts
-                },
+                known_hosts: self.with_skipped_lines(known_hosts, has_authorities),
             }),
             CheckResult::Failure => Err(address.failed("its host key cannot be checked")),
         }
+    }
+
+    /// The path of `known_hosts`, with the lines in it that do not count.
+    fn with_skipped_lines(&self, path: String, has_authorities: bool) -> String {
+        let authorities = "whose lines with @cert-authority do not count because libssh2 cannot check certificates";
+        let unreadable = lines_text(&self.unreadable).map(|lines| format!("in which {lines} cannot be read"));
+        let skipped = has_authorities.then(|| authorities.to_owned()).into_iter().chain(unreadable);
+        let skipped = skipped.collect::<Vec<_>>().join(" and ");
+        if skipped.is_empty() { path } else { format!("{path}, {skipped},") }
     }
 
     fn login(&self, address: &NodeAddress, session: &Session) -> Result<(), RemoteError> {
@@ -301,6 +336,31 @@ fn marked<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
 fn revokes(line: &str, key: &[u8]) -> bool {
     let words = marked(line, "@revoked").map(str::split_ascii_whitespace);
     words.and_then(|mut words| words.nth(2)).is_some_and(|revoked| is_base64_of(revoked, key))
+}
+
+/// Numbers, from 1, of the lines of `known_hosts` that cannot be read: libssh2 cannot parse them, or they
+/// revoke no key.
+fn unreadable_lines(text: &str) -> Result<Vec<usize>, ssh2::Error> {
+    let session = Session::new()?;
+    let mut known = session.known_hosts()?;
+    let mut is_unreadable = |line: &str| match marked(line, "@revoked") {
+        Some(rest) => rest.split_ascii_whitespace().nth(2).is_none(),
+        None => is_plain(line) && known.read_str(line, KnownHostFileKind::OpenSSH).is_err(),
+    };
+    Ok((1..).zip(text.lines()).filter_map(|(number, line)| is_unreadable(line).then_some(number)).collect())
+}
+
+/// Lines by their numbers: `line 7`, `lines 7 and 9`, or the first few and how many more there are.
+fn lines_text(numbers: &[usize]) -> Option<String> {
+    const SHOWN: usize = 5;
+    let shown: Vec<String> = numbers.iter().take(SHOWN).map(ToString::to_string).collect();
+    let shown = match &shown[..] {
+        [] => return None,
+        [one] => return Some(format!("line {one}")),
+        [first @ .., last] if numbers.len() <= SHOWN => format!("{} and {last}", first.join(", ")),
+        some => format!("{} and {}", some.join(", "), plural(numbers.len() - SHOWN, "more line")),
+    };
+    Some(format!("lines {shown}"))
 }
 
 fn is_base64_of(text: &str, bytes: &[u8]) -> bool {
@@ -425,5 +485,37 @@ mod tests {
             assert!(!is_plain(line), "{line}");
         }
         assert!(is_plain("|1|abc=|def= ssh-ed25519 AAAA") && is_plain("[n1]:2222 ssh-ed25519 AAAA"));
+    }
+
+    /// An ed25519 key of OpenSSH.
+    const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f";
+
+    #[test]
+    fn lines_that_cannot_be_read_are_found_by_their_number() {
+        let lines = [
+            "# a comment of J\u{fffd}rg".to_owned(),
+            format!("n1 {KEY}"),
+            "n099 ssh-ed25519".to_owned(),
+            String::new(),
+            format!("[n2]:2222,10.0.0.2 {KEY} a comment"),
+            "n3".to_owned(),
+            format!("@revoked * {KEY}"),
+            "@revoked *".to_owned(),
+            format!("@cert-authority * {KEY}"),
+            format!("|1|tOfrNwFsc8eVUfyPFUyp4d1UkJk=|BuKm9uwwPV3jzXSQnOl+H28N7nA= {KEY}"),
+        ];
+        assert_eq!(unreadable_lines(&lines.join("\n")).unwrap(), [3, 6, 8]);
+        assert_eq!(unreadable_lines("").unwrap(), [0; 0]);
+    }
+
+    #[test]
+    fn lines_are_named_by_their_numbers() {
+        let text = |numbers: std::ops::Range<usize>| lines_text(&numbers.collect::<Vec<_>>()).unwrap_or_default();
+        assert_eq!(
+            [text(3..3), text(3..4), text(3..5), text(3..8)],
+            ["", "line 3", "lines 3 and 4", "lines 3, 4, 5, 6 and 7"]
+        );
+        assert_eq!(text(3..9), "lines 3, 4, 5, 6, 7 and 1 more line");
+        assert_eq!(text(3..20), "lines 3, 4, 5, 6, 7 and 12 more lines");
     }
 }

@@ -13,9 +13,12 @@ pub(super) const FIND_PREFIX: &str = ": ibscope-find;";
 /// Prefix of all scripts.
 pub(super) const SCRIPT_PREFIX: &str = ": ibscope";
 
-/// Runs the command `$3...` with a fixed `PATH`. `timeout` ends the command after `$1` seconds and
+/// The first line that [`RUN`] prints. What comes before it was printed by a startup file of the login
+/// shell, such as `.bashrc`, and is no output of the command.
+pub(super) const OUTPUT_MARK: &str = "ibscope-output-begins\n";
+/// Prints [`OUTPUT_MARK`], and runs the command `$3...` with a fixed `PATH`. `timeout` ends the command after `$1` seconds and
 /// kills it `$2` seconds later, so that nothing stays behind on the node.
-pub(super) const RUN: &str = r#": ibscope-run; PATH=/usr/sbin:/usr/bin:/sbin:/bin; export PATH; t=$1; k=$2; shift 2; exec timeout -k "$k" "$t" "$@""#;
+pub(super) const RUN: &str = r#": ibscope-run; PATH=/usr/sbin:/usr/bin:/sbin:/bin; export PATH; t=$1; k=$2; shift 2; echo ibscope-output-begins; exec timeout -k "$k" "$t" "$@""#;
 
 /// `$1` [`SUPERVISE`], `$2` [`EXEC_PROGRAM`], `$3` log, then the program and its arguments: starts
 /// the program detached from the connection, and prints the boot id and `/proc/PID/stat` of its
@@ -156,14 +159,16 @@ pub(super) const STAT_FOLDERS: &str = concat!(
     r#"stat -c '%u %f %n' -- "$@" 2>/dev/null; exit 0"#
 );
 
-/// `$1` folder: prints a line `bytes used name` for each capture, log and profile of a run in it.
+/// `$1` folder: prints a line `bytes used changed name` for each capture, log and profile of a run in it.
 /// `used` is 1 if a process has the file as an argument, otherwise 0; the processes that look for
-/// files and delete them do not count.
+/// files and delete them do not count. `changed` is the time of the last change in seconds since the
+/// epoch, or 0 for a file of another user, who can set this time.
 pub(super) const LIST_CAPTURES: &str = concat!(
     r#": ibscope-list; cd -- "$1" 2>/dev/null || exit 0; for f in ibscope-*; do [ -e "$f" ] || continue; b=$(du -sb -- "$f"); u=0; "#,
     r#"for q in $(grep -lzFx -e "$1/$f" /proc/[0-9]*/cmdline 2>/dev/null); do "#,
     r#"case $(tr '\0' '\n' <"$q" 2>/dev/null | head -n 1) in ''|grep|*/rm|timeout|*/timeout|*/sh|sh) ;; *) u=1;; esac; done; "#,
-    r#"printf '%s %s %s\n' "${b%%[!0-9]*}" "$u" "$f"; done; exit 0"#
+    r#"t=0; [ "$(stat -c %u -- "$f")" != "$(id -u)" ] || t=$(stat -c %Y -- "$f"); "#,
+    r#"printf '%s %s %s %s\n' "${b%%[!0-9]*}" "$u" "${t:-0}" "$f"; done; exit 0"#
 );
 
 /// `$1` folder: creates it for the current user only, unless another process has just created it.
@@ -235,6 +240,38 @@ mod tests {
         write_ring_file(&folder.path().join("a.pcap0"), b"header-of-twenty-4-bytes", &[1], 0);
         run(JOIN, &[path, "2"]);
         assert_eq!((fs::read(&file).unwrap().len(), fs::read_dir(folder.path()).unwrap().count()), (40, 1));
+    }
+
+    /// The time of a file counts only if nobody else can set it.
+    #[test]
+    fn captures_are_listed_with_the_time_of_their_last_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for (name, length, changed_s) in [("ibscope-1-a.pcap", 5, 1_700_000_000), ("ibscope-2-b.log", 0, 1_600_000_000)]
+        {
+            fs::write(at(name), vec![0; length]).unwrap();
+            let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(changed_s);
+            File::options()
+                .write(true)
+                .open(at(name))
+                .unwrap()
+                .set_times(FileTimes::new().set_modified(changed))
+                .unwrap();
+        }
+        fs::write(at("notes"), "").unwrap();
+        let listed = || run(LIST_CAPTURES, &[folder.path().to_str().unwrap()]);
+        assert_eq!(listed(), "5 0 1700000000 ibscope-1-a.pcap\n0 0 1600000000 ibscope-2-b.log\n");
+        if std::os::unix::fs::chown(at("ibscope-2-b.log"), Some(65_534), None).is_ok() {
+            assert_eq!(listed(), "5 0 1700000000 ibscope-1-a.pcap\n0 0 0 ibscope-2-b.log\n");
+        } else {
+            eprintln!("SKIPPED: only root can give files to others");
+        }
+    }
+
+    #[test]
+    fn the_output_of_a_command_begins_after_the_mark() {
+        let printed = run(RUN, &["5", "1", "/bin/echo", "a b"]);
+        assert_eq!(printed.strip_prefix(OUTPUT_MARK), Some("a b\n"));
     }
 
     #[test]

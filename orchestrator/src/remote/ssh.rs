@@ -27,6 +27,9 @@ const WINDOW_BYTES: u32 = 16 << 20;
 /// Largest packet of ssh: that of OpenSSH.
 const PACKET_BYTES: u32 = 32 << 10;
 
+/// Longest text that startup files of a login shell may print before a transfer.
+const STARTUP_TEXT_BYTES: usize = 64 << 10;
+
 /// Session of a node, once it is open. Locked while a call uses the node.
 type SessionSlot = Arc<Mutex<Option<Session>>>;
 
@@ -53,7 +56,7 @@ impl SshRunner {
                 .collect(),
         };
         Ok(Self {
-            connector: Connector::new(&config.ssh)?,
+            connector: Connector::new(config)?,
             options: config.ssh.clone(),
             nodes: config.nodes.clone(),
             captures: config.capture.directory.clone(),
@@ -148,7 +151,53 @@ impl Runner for SshRunner {
             let began = Instant::now();
             exec(session, channel, &line, began + timeout + TIMEOUT_MARGIN).map(|output| (output, began.elapsed()))
         })?;
+        let output = CommandOutput { stdout: without_startup_text(output.stdout), ..output };
         timeout_error_or_output(node, argv, timeout, took, output)
+    }
+}
+
+/// Place after [`script::OUTPUT_MARK`], where the output of a command begins.
+fn output_start(printed: &[u8]) -> Option<usize> {
+    let mark = script::OUTPUT_MARK.as_bytes();
+    printed.windows(mark.len()).position(|bytes| bytes == mark).map(|start| start + mark.len())
+}
+
+/// The output of a command without what startup files of the login shell printed before it. Without a
+/// mark, the command did not begin, and the whole text is the reason.
+fn without_startup_text(mut printed: Vec<u8>) -> Vec<u8> {
+    match output_start(&printed) {
+        Some(start) => printed.split_off(start),
+        None => printed,
+    }
+}
+
+/// Drops what startup files of the login shell printed before a file.
+#[derive(Default)]
+struct StartupFilter {
+    has_begun: bool,
+    /// What was received before the file begins.
+    received: Vec<u8>,
+}
+
+impl StartupFilter {
+    /// Passes the bytes of the file on to `sink`.
+    fn pass(&mut self, chunk: &[u8], sink: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        if self.has_begun {
+            return sink(chunk);
+        }
+        self.received.extend_from_slice(chunk);
+        if let Some(start) = output_start(&self.received) {
+            self.has_begun = true;
+            let received = std::mem::take(&mut self.received);
+            return if start < received.len() { sink(&received[start..]) } else { Ok(()) };
+        }
+        if self.received.len() > STARTUP_TEXT_BYTES {
+            return Err(io::Error::other(
+                "a startup file of the login shell, such as .bashrc, prints more than 64 KiB; let it print only if the \
+                 shell is interactive",
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -245,7 +294,9 @@ impl Files for SshRunner {
             session.set_timeout(u32::try_from(timeouts.idle.as_millis()).unwrap_or(u32::MAX).max(1));
             channel.exec(&line)?;
             // If the sink ends the transfer, the session ends too: nobody waits for what is on its way.
-            let mut receive = |chunk: &[u8]| sink(chunk).map_err(|error| refused.insert(error).kind().into());
+            let mut filter = StartupFilter::default();
+            let mut receive =
+                |chunk: &[u8]| filter.pass(chunk, sink).map_err(|error| refused.insert(error).kind().into());
             pump(&mut channel, &mut receive).map_err(broken)?;
             let mut printed = Vec::new();
             let stderr = channel.stderr();
@@ -258,5 +309,50 @@ impl Files for SshRunner {
         }
         let (is_success, printed) = copied?;
         digest_of(is_success, &printed).map_err(|source| file_error(node, part, source))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a node sends, in pieces of each length, for a file behind a startup file that prints a text.
+    fn received(startup: &str, file: &[u8], piece: usize) -> io::Result<Vec<u8>> {
+        let sent = [startup.as_bytes(), script::OUTPUT_MARK.as_bytes(), file].concat();
+        let (mut filter, mut passed) = (StartupFilter::default(), Vec::new());
+        for chunk in sent.chunks(piece) {
+            filter.pass(chunk, &mut |bytes| {
+                assert!(!bytes.is_empty());
+                passed.extend_from_slice(bytes);
+                Ok(())
+            })?;
+        }
+        Ok(passed)
+    }
+
+    #[test]
+    fn a_text_of_a_startup_file_is_no_output() {
+        let mark = script::OUTPUT_MARK;
+        // A text without a line end, and a file that has the mark too.
+        for startup in ["", "Welcome to n1\n", "no line end", "ibscope-output-begin", "a\n\nb\r\n"] {
+            for file in ["", "packets", "\0\u{1}", &format!("{mark}more"), &format!("a{mark}")] {
+                let printed = [startup, mark, file].concat().into_bytes();
+                assert_eq!(without_startup_text(printed), file.as_bytes(), "{startup:?}");
+                for piece in 1..40 {
+                    assert_eq!(received(startup, file.as_bytes(), piece).unwrap(), file.as_bytes(), "{startup:?}");
+                }
+            }
+        }
+        // A command that did not begin.
+        let refused = b"sudo: a password is required\n".to_vec();
+        assert_eq!(without_startup_text(refused.clone()), refused);
+    }
+
+    #[test]
+    fn an_endless_text_of_a_startup_file_ends_a_transfer() {
+        let startup = "Welcome! ".repeat(STARTUP_TEXT_BYTES / 9 + 1000);
+        let error = received(&startup, b"packets", 4096).unwrap_err().to_string();
+        assert!(error.contains("prints more than 64 KiB"), "{error}");
+        assert_eq!(received(&startup[..STARTUP_TEXT_BYTES - 4096], b"packets", 4096).unwrap(), b"packets");
     }
 }

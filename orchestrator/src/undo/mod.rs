@@ -9,10 +9,12 @@ mod collect;
 mod final_manifest;
 mod report;
 mod stop;
+#[cfg(test)]
+mod tests;
 mod unattended;
 
 pub use report::{StoppedCapture, UndoReport};
-pub(crate) use unattended::stored;
+pub(crate) use unattended::{StoredOutcome, stored};
 
 use crate::config::Config;
 use crate::context::{self, FailureText, RunContext};
@@ -44,14 +46,15 @@ const NOT_FETCHED: &str = "its captures are not fetched yet";
 const NO_DEADLINE: Duration = Duration::from_hours(24);
 
 /// Undoes the runs of a job. Returns one report per run. Captures that cannot be hashed and fetched
-/// by the deadline stay where they are; the report lists them.
+/// by the deadline stay where they are; the report lists them. A journal that cannot be read has a
+/// report too, or is the error if the job has no other run.
 pub fn job(
     config: &Config,
     job_id: u32,
     runner: &dyn Files,
     deadline: Instant,
 ) -> Result<Vec<UndoReport>, JournalError> {
-    job_until(config, job_id, runner, deadline, deadline)
+    job_until(config, job_id, runner, (deadline, deadline), &|_| true)
 }
 
 /// Undoes the runs of a job without a deadline for hashing and fetching. `patience` limits the time
@@ -62,37 +65,66 @@ pub fn job_without_deadline(
     runner: &dyn Files,
     patience: Instant,
 ) -> Result<Vec<UndoReport>, JournalError> {
-    job_until(config, job_id, runner, patience, Instant::now() + NO_DEADLINE)
+    job_until(config, job_id, runner, (patience, Instant::now() + NO_DEADLINE), &|_| true)
 }
 
+/// Undoes the runs of a job that are stale according to their journals, which are read under the lock
+/// on the job. `times` are the end of the wait for that lock, and the deadline of the work.
 fn job_until(
     config: &Config,
     job_id: u32,
     runner: &dyn Files,
-    patience: Instant,
-    deadline: Instant,
+    times: (Instant, Instant),
+    is_stale: &dyn Fn(&RunRecord) -> bool,
 ) -> Result<Vec<UndoReport>, JournalError> {
+    let (patience, deadline) = times;
     let state = State::open(&config.run.state_dir)?;
     let mut lock = state.lock_job(job_id, patience)?;
-    let (mut all, mut unreadable) = (Vec::new(), None);
+    let (mut all, mut failures) = (Vec::new(), Vec::new());
     for kept in state.journals()?.into_iter().filter(|kept| kept.job_id == job_id) {
-        // A journal without a plan does not keep the other runs of the job from being undone.
-        if let Err(error) = kept.record {
-            unreadable = Some(error);
-            continue;
+        match kept.record {
+            Ok(record) if !is_stale(&record) => continue,
+            Ok(_) => {}
+            // A journal without a plan does not keep the other runs of the job from being undone.
+            Err(error) => {
+                failures.push(error);
+                continue;
+            }
         }
-        let journal = state.reopen(&kept.path, lock)?;
+        let journal = match state.reopen(&kept.path, lock) {
+            Ok(journal) => journal,
+            Err(error) => {
+                failures.push(error);
+                // The lock went with the journal.
+                lock = match state.lock_job(job_id, patience) {
+                    Ok(lock) => lock,
+                    Err(error) => {
+                        failures.push(error);
+                        break;
+                    }
+                };
+                continue;
+            }
+        };
         let undone;
         (undone, lock) =
             undo(RunContext { config, runner, deadline, command_log: None }, &state, journal, FetchTiming::Now);
         all.push(undone);
     }
-    unreadable.map_or(Ok(all), Err)
+    if all.is_empty() && !failures.is_empty() {
+        return Err(failures.swap_remove(0));
+    }
+    // The callers log and analyze the runs that were undone.
+    all.extend(failures.iter().map(|error| UndoReport::of_failure(job_id, error)));
+    Ok(all)
 }
 
 /// Undoes every run that is not running, or whose job has ended according to `has_ended`, unless
 /// another process works on it. A failure of one job does not stop the others. There is no
 /// deadline, as in [`job_without_deadline`].
+///
+/// `has_ended` is called again under the lock on the job: a run that was starting may be running by
+/// then, and other runs of the job may be running.
 pub fn stale(
     config: &Config,
     runner: &dyn Files,
@@ -110,7 +142,9 @@ pub fn stale(
     }
     let mut all = Vec::new();
     for job_id in jobs {
-        match job_without_deadline(config, job_id, runner, patience) {
+        let times = (patience, Instant::now() + NO_DEADLINE);
+        let is_stale = |record: &RunRecord| record.phase != RunPhase::Running || has_ended(job_id);
+        match job_until(config, job_id, runner, times, &is_stale) {
             Ok(undone) => all.extend(undone.into_iter().map(Ok)),
             Err(error) => all.push(Err(error)),
         }
@@ -280,6 +314,9 @@ impl RunUndo<'_> {
             (StepProgress::Planned, PlanStep::Mirror(step)) if self.journal.is_reopened() => {
                 return check_never_mirrored(context, step);
             }
+            (StepProgress::Planned, PlanStep::Capture(step)) if self.journal.is_reopened() => {
+                return check_never_captured(context, step);
+            }
             (StepProgress::Planned | StepProgress::Undone(_), _) => return Ok(()),
             (progress, PlanStep::Capture(step)) => {
                 let known = if let StepProgress::Done(process) = progress { process.as_ref() } else { None };
@@ -412,6 +449,24 @@ fn check_never_mirrored(context: RunContext<'_>, step: &MirrorStep) -> Result<()
             step.leaf_guid
         )
     })
+}
+
+/// Checks that a capture without an entry in the journal does not run, because a journal can lose its
+/// last lines unnoticed. Nothing is stopped, because a run deletes its captures if no line shows that it
+/// has started.
+fn check_never_captured(context: RunContext<'_>, step: &CaptureStep) -> Result<(), FailureText> {
+    let found = context.node(&step.node)?.find_capture(step).map_err(|error| error.to_string())?;
+    if found.processes.is_empty() && !found.launching {
+        return Ok(());
+    }
+    let (file, name) = (step.file.display(), step.backend.name());
+    let ids: Vec<String> = found.processes.iter().map(|process| process.pid.to_string()).collect();
+    let what = if ids.is_empty() {
+        format!("{name} is being launched")
+    } else {
+        format!("{name} runs there; end it with `kill -INT {}`, which keeps its file", ids.join(" "))
+    };
+    Err(format!("{}: lines of the journal are missing: it has no entry for the capture {file}, but {what}", step.node))
 }
 
 /// Runs all commands, even if one fails: those of the ports at the same time, then the one of the

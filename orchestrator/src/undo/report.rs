@@ -1,10 +1,13 @@
 //! The report of an undone run, and its lines in the log.
 
-use crate::journal::{CaptureEnd, FetchedFile};
+use crate::journal::{CaptureEnd, FetchedFile, JournalError};
 use crate::log::{Level, Log};
 use crate::text::plural;
 use serde::Serialize;
 use std::path::PathBuf;
+
+/// Part of the text of [`JournalError::Broken`].
+const BY_HAND: &str = "undo the run by hand";
 
 /// Result of undoing a run.
 #[derive(Clone, Debug, Serialize)]
@@ -28,6 +31,20 @@ pub struct UndoReport {
 }
 
 impl UndoReport {
+    /// Report of a run whose journal cannot be read or opened, beside the reports of other runs.
+    pub(super) fn of_failure(job_id: u32, error: &JournalError) -> Self {
+        Self {
+            job_id,
+            user_id: None,
+            is_restored: false,
+            left: vec![error.to_string()],
+            unverified_ports: 0,
+            captures: Vec::new(),
+            manifest: None,
+            is_fetching: false,
+        }
+    }
+
     /// True if work is left that did not succeed. A transfer that goes on later is no failure.
     pub fn has_failed(&self) -> bool {
         !self.left.is_empty() && !self.is_fetching
@@ -77,10 +94,13 @@ impl UndoReport {
                 log.write(Level::Info, &format!("undone, except that {left}; the sweeper continues"));
                 continue;
             }
-            log.write(
-                Level::Error,
-                &format!("not undone: {left}; `ibscope capture undo --job {}` tries again", self.job_id),
-            );
+            // Without a plan, no other attempt helps.
+            let next = if left.contains(BY_HAND) {
+                String::new()
+            } else {
+                format!("; `ibscope capture undo --job {}` tries again", self.job_id)
+            };
+            log.write(Level::Error, &format!("not undone: {left}{next}"));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Nodes that cannot be used, and names that must not reach a command.
 
-use crate::lab::{FabricLab, bad, discover, fault, good};
+use crate::lab::{FabricLab, bad, discover, discover_with_sinks, fault, good};
 use crate::plain;
 use ibscope_orchestrator::fabric::FabricError;
 
@@ -45,6 +45,40 @@ fn nodes_that_do_not_answer_are_named() {
     let message = fault(&lab, &["n004"]);
     assert!(message.starts_with("n004: output of ibstat, line 13: an LMC expected at byte "), "{message}");
     assert!(matches!(discover(&lab, &[]), Err(FabricError::NoNodes)));
+}
+
+#[test]
+fn sinks_with_faults_are_skipped() {
+    let sweep = recorded!("ibnetdiscover_p");
+    let without_n006 = sweep.split_inclusive('\n').filter(|line| !line.contains("0x1070fd0300000061")).collect();
+    let mut lab = FabricLab::with_sweep(without_n006);
+    lab.trace("n006", bad("", ""));
+    lab.ibstat.insert("n004".to_owned(), good(recorded!("ibstat_down")));
+    lab.edit("n005", "LMC: 0", "LMC: many");
+    lab.ibstat.insert("n007".to_owned(), lab.ibstat["n002"].clone());
+    let sinks = ["n003", "n004", "n005", "n006", "n007", "gone"];
+    let (fabric, faults) = discover_with_sinks(&lab, &["n001", "n002"], &sinks).unwrap();
+    assert_eq!(fabric.ports, lab.ports(&["n001", "n002", "n003"]));
+    assert_eq!(lab.asked("ibstat").len(), 8, "each node is asked once");
+    let expected = [
+        "n004: no InfiniBand port is active (ibsim0 port 1: Down (",
+        "n005: output of ibstat, line 13: an LMC expected",
+        "gone: no connection to gone:22: No route to host",
+        "n002 and n007 show the same port",
+        "n006: the leaf switch is unknown: ibsim0 port 1: ",
+    ];
+    assert_eq!(faults.len(), expected.len(), "{faults:#?}");
+    for (fault, start) in faults.iter().zip(expected) {
+        assert!(fault.starts_with(start), "{start} is not the start of {fault}");
+    }
+    assert!(faults[0].ends_with("; check the cable and the subnet manager, or remove the node from sinks.nodes"));
+
+    // A fault of a node ends the discovery, also if the node is a reserved sink too.
+    for sinks in [&["n005"][..], &["n004", "n005"]] {
+        let error = discover_with_sinks(&lab, &["n004", "n002"], sinks).unwrap_err().to_string();
+        assert!(error.starts_with("n004: no InfiniBand port is active"), "{error}");
+        assert!(error.ends_with("or exclude the node from the job"), "{error}");
+    }
 }
 
 #[test]

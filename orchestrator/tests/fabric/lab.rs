@@ -242,6 +242,18 @@ pub(crate) fn discover_again(
     fabric::discover(config, &nodes, inventory, lab)
 }
 
+/// The ports of nodes and reserved sinks, and the faults of sinks as text.
+pub(crate) fn discover_with_sinks(
+    lab: &FabricLab,
+    nodes: &[&str],
+    sinks: &[&str],
+) -> Result<(Fabric, Vec<String>), FabricError> {
+    let owned = |names: &[&str]| -> Vec<String> { names.iter().map(|&name| name.to_owned()).collect() };
+    let (config, mut inventory) = (config("", MIRRORED), Inventory::default());
+    let found = fabric::discover_with_sinks(&config, &owned(nodes), &owned(sinks), &mut inventory, lab)?;
+    Ok((found.0, found.1.iter().map(ToString::to_string).collect()))
+}
+
 /// A fabric with these ports and no warnings.
 pub(crate) fn only(ports: Vec<NodePort>) -> Fabric {
     Fabric { ports, ..Fabric::default() }

@@ -4,8 +4,9 @@
 //!
 //! In: captures. Out: one folder next to the output profile, with the plan, the two job scripts,
 //! and the log, the partial profile and the fingerprint of each task. Invariant: while a capture
-//! exists, a partial profile counts only if the fingerprint matches the capture and the options. A
-//! task that runs again therefore skips finished work, and so does a second call of the command.
+//! exists, a partial profile counts only if the fingerprint matches the capture, the options, and the
+//! files that the options name. A task that runs again therefore skips finished work, and so does a
+//! second call of the command.
 
 pub(super) mod analyze;
 mod fingerprint;

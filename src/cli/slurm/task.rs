@@ -41,7 +41,7 @@ pub(in crate::cli) fn run(args: &SlurmTaskArgs) -> anyhow::Result<ExitCode> {
     // for a whole one.
     let code = analyze::run_until(&analyze, None)?;
     // The fingerprint from before the analysis, so that a capture that has grown since is analyzed
-    // again.
+    // again, and so is one whose table was corrected since.
     replace(&part.fingerprint, &serde_json::to_vec_pretty(&fingerprint)?)?;
     Ok(code)
 }

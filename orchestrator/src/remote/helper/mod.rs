@@ -29,7 +29,7 @@ pub const RULES: &str = "/etc/ibscope/node.toml";
 const LAUNCH: &str = "launch";
 /// Removes captures, their logs, and folders of relays.
 const REMOVE: &str = "remove";
-/// Gives captures and their logs to a user.
+/// Gives captures, archives of profiles and logs to a user; no folders.
 const CHOWN: &str = "chown";
 
 /// The other verbs, and the scripts that they run.
@@ -136,8 +136,8 @@ pub(super) fn call(program: &Path, limit_s: &str, request: &[String]) -> Vec<Str
 }
 
 /// Does what a request says, if the rules permit it. Replaces this process by the command; returns the
-/// text to print if there is no command to run.
-pub fn run(request: &str, rules: &Path) -> Result<&'static str, HelperError> {
+/// text to print if there is no command to run. Either output begins with [`script::OUTPUT_MARK`].
+pub fn run(request: &str, rules: &Path) -> Result<String, HelperError> {
     let rules = HelperRules::read(rules)?;
     let words: Vec<String> = serde_json::from_str(request).map_err(|_| HelperError::Refused(Refusal::NoRequest))?;
     let (limit_s, words) = words.split_first().ok_or(HelperError::Refused(Refusal::NoRequest))?;
@@ -146,7 +146,7 @@ pub fn run(request: &str, rules: &Path) -> Result<&'static str, HelperError> {
     }
     let folder = Folder::open(&rules.directory).map(drop);
     match permit::permit(&rules, folder, words).map_err(HelperError::Refused)? {
-        Permitted::Answer(text) => Ok(text),
+        Permitted::Answer(text) => Ok([script::OUTPUT_MARK, text].concat()),
         Permitted::Command(argv) => {
             let own = ["-c", script::RUN, "sh", limit_s, &GRACE_S.to_string()];
             Err(HelperError::Run(Command::new("/bin/sh").args(own).args(argv).current_dir("/").exec()))

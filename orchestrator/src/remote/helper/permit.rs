@@ -20,6 +20,11 @@ pub enum Refusal {
     /// A path is not that of a capture.
     #[error("{0:?} is not a file of a capture in the folder of node.toml")]
     File(String),
+    /// A path is not that of a file that an owner may have.
+    #[error(
+        "{0:?} is not a capture or a log: the owner of any other file, or of a folder or link, could let root read other files"
+    )]
+    Given(String),
     /// The folder is not the one of the rules.
     #[error("{0:?} is not the folder of node.toml")]
     Directory(String),
@@ -72,7 +77,7 @@ fn permit_form(rules: &HelperRules, words: &[&str]) -> Result<Permitted, Refusal
         }
         [CHOWN, owner, ref files @ ..] if !files.is_empty() => {
             Owner::try_from(owner.to_owned()).map_err(|_| Refusal::Word(owner.to_owned()))?;
-            files.iter().try_for_each(|path| file(path))?;
+            files.iter().try_for_each(|path| file(path).and_then(|()| given(path)))?;
             return Ok(command(&["/bin/chown", "-h", "--", owner], files));
         }
         ["cancel", log] => file(log)?,
@@ -99,6 +104,17 @@ fn permit_form(rules: &HelperRules, words: &[&str]) -> Result<Permitted, Refusal
     let (verb, rest) = words.split_first().ok_or(Refusal::NoRequest)?;
     let script = SCRIPTS.iter().find(|(name, _)| name == verb).ok_or(Refusal::NoRequest)?.1;
     Ok(command(&["/bin/sh", "-c", script, "sh"], rest))
+}
+
+/// Endings of the files that another user may own: captures, archives of profiles, and logs.
+const GIVEN: [&str; 3] = [".pcap", ".ibp.tar", ".log"];
+
+/// Checks a file that is given to another user. The folder of a running relay is never given: the owner
+/// could put a link into it, which the relay would follow as root. A missing file is left to chown.
+fn given(path: &str) -> Result<(), Refusal> {
+    let is_regular = fs::symlink_metadata(path).map_or(true, |found| found.is_file());
+    let is_given = is_regular && GIVEN.iter().any(|ending| path.ends_with(ending));
+    if is_given { Ok(()) } else { Err(Refusal::Given(path.to_owned())) }
 }
 
 fn command(own: &[&str], rest: &[&str]) -> Permitted {
@@ -376,6 +392,35 @@ mod tests {
         ] {
             assert!(asked(words).is_err(), "{words:?}");
         }
+    }
+
+    /// Only captures, archives and logs are given to another user, neither folders of relays nor links.
+    #[test]
+    fn only_regular_files_of_captures_are_given_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let rules = HelperRules { directory: folder.path().to_owned(), ..rules() };
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        let chown = |name: &str| permit_form(&rules, &["chown", "7", &at(name)]);
+        let base = "ibscope-7-20261101T000000Z-n1-mlx5_0-1";
+        for ending in ["pcap", "log", "ibp.tar"] {
+            let name = format!("{base}.{ending}");
+            assert!(chown(&name).is_ok(), "{ending}: chown itself reports a missing file");
+            fs::write(at(&name), "").unwrap();
+            assert!(chown(&name).is_ok(), "{ending}");
+        }
+        for ending in ["relay", "ibp", "pcap0", "pcap.join", "log2", "json"] {
+            let name = format!("{base}.{ending}");
+            assert_eq!(chown(&name), Err(Refusal::Given(at(&name))), "{ending}");
+        }
+        let (link, inner) = ("ibscope-8.pcap", "ibscope-9.log");
+        std::os::unix::fs::symlink("/etc/shadow", at(link)).unwrap();
+        fs::create_dir(at(inner)).unwrap();
+        for name in [link, inner] {
+            assert_eq!(chown(name), Err(Refusal::Given(at(name))));
+        }
+        // One refused file refuses all.
+        let files = [at(&format!("{base}.pcap")), at(&format!("{base}.relay"))];
+        assert!(permit_form(&rules, &["chown", "7", &files[0], &files[1]]).is_err());
     }
 
     /// No file is used in a folder that others can change. In a missing one there are no captures, but a
