@@ -1,15 +1,16 @@
 //! The outlets for the metrics of `ibscope watch`: a socket that Prometheus scrapes, and a text
 //! file.
 
+mod server;
+
 use super::common::files::OutputFile;
 use super::common::output;
 use crate::render::metrics::prometheus_text;
 use anyhow::anyhow;
+use server::{HttpPage, PageServer};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-use tiny_http::{Header, Method, Request, Response, Server};
 
 /// The path of the metrics on the socket.
 const PATH: &str = "/metrics";
@@ -24,7 +25,7 @@ const EMPTY: &str = "# EOF\n";
 /// Publishes metrics.
 pub(super) struct MetricsOutput {
     page: Arc<Mutex<String>>,
-    server: Option<Arc<Server>>,
+    server: Option<PageServer>,
     textfile: Option<PathBuf>,
 }
 
@@ -58,39 +59,18 @@ impl MetricsOutput {
     }
 }
 
-impl Drop for MetricsOutput {
-    fn drop(&mut self) {
-        self.server.iter().for_each(|server| server.unblock());
-    }
-}
-
-fn serve(address: SocketAddr, page: &Arc<Mutex<String>>) -> anyhow::Result<Arc<Server>> {
-    let server = Server::http(address).map_err(|error| anyhow!("--metrics {address}: cannot be opened: {error}"))?;
-    let server = Arc::new(server);
-    output::eprint_line(&format!("ibscope: metrics at http://{}{PATH}", server.server_addr()));
-    let (own, page) = (Arc::clone(&server), Arc::clone(page));
-    thread::Builder::new().name("metrics".to_owned()).spawn(move || {
-        for request in own.incoming_requests() {
-            // A client that is gone does not matter.
-            let _ = answer(request, &page);
+fn serve(address: SocketAddr, page: &Arc<Mutex<String>>) -> anyhow::Result<PageServer> {
+    let page = Arc::clone(page);
+    let make = move |accept: &str| {
+        let text = page.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if accept.contains(OPEN_METRICS) {
+            HttpPage { media_type: OPEN_METRICS_ANSWER, text }
+        } else {
+            HttpPage { media_type: PROMETHEUS_ANSWER, text: prometheus_text(&text) }
         }
-    })?;
+    };
+    let server = PageServer::start(address, PATH, make)
+        .map_err(|error| anyhow!("--metrics {address}: cannot be opened: {error}"))?;
+    output::eprint_line(&format!("ibscope: metrics at http://{}{PATH}", server.address()));
     Ok(server)
-}
-
-fn answer(request: Request, page: &Mutex<String>) -> std::io::Result<()> {
-    let path = request.url().split('?').next().unwrap_or_default();
-    if path != PATH || !matches!(request.method(), Method::Get | Method::Head) {
-        return request.respond(Response::from_string(format!("metrics are at {PATH}\n")).with_status_code(404));
-    }
-    let accepts = |header: &Header| header.field.equiv("Accept") && header.value.as_str().contains(OPEN_METRICS);
-    let accepts_open_metrics = request.headers().iter().any(accepts);
-    let text = page.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let (text, kind) =
-        if accepts_open_metrics { (text, OPEN_METRICS_ANSWER) } else { (prometheus_text(&text), PROMETHEUS_ANSWER) };
-    let response = Response::from_string(text);
-    match Header::from_bytes("Content-Type", kind) {
-        Ok(header) => request.respond(response.with_header(header)),
-        Err(()) => request.respond(response),
-    }
 }

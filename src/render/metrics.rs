@@ -1,7 +1,8 @@
 //! The progress of a growing capture as OpenMetrics text, for Prometheus.
 //!
 //! In: the sums at successive updates, and the profile at the end. Out: one text per update.
-//! Invariants: a counter never decreases, and the number of ports and pairs is bounded.
+//! Invariants: a counter never decreases, except once at the end; ports of one name have one counter;
+//! and the number of ports and pairs is bounded.
 
 use crate::analysis::classes::class_shares;
 use crate::analysis::live::{LiveEnds, LiveOrder, LiveProgress, LiveRows};
@@ -61,8 +62,10 @@ type CounterFamily = Family<Labels, Counter>;
 /// The metrics of a growing capture.
 #[derive(Debug, Default)]
 pub struct LiveMetrics {
-    ports: BTreeSet<Endpoint>,
-    pairs: BTreeSet<(Endpoint, Endpoint)>,
+    /// Names of the ports with counters of their own.
+    ports: BTreeSet<String>,
+    /// Names of the ports of the pairs with counters of their own.
+    pairs: BTreeSet<(String, String)>,
     /// The highest value of each counter so far. Sums may shrink, because packets are detected as
     /// mirror copies later than they are counted, and Prometheus takes a smaller counter for a
     /// restart.
@@ -76,9 +79,8 @@ impl LiveMetrics {
     /// The text cannot be written.
     pub fn update(&mut self, progress: &LiveProgress) -> Result<String, fmt::Error> {
         let live = &progress.live;
-        self.add_pairs(
-            progress.rows(LiveRows::Pairs, LiveOrder::Rate, BUSIEST_PAIRS).0.into_iter().map(|row| row.ends),
-        );
+        let busiest = progress.rows(LiveRows::Pairs, LiveOrder::Rate, BUSIEST_PAIRS).0;
+        self.add_pairs(progress, busiest.into_iter().map(|row| row.ends));
         self.page(progress, (&live.coverage, live.connections), &live.pairs).finish()
     }
 
@@ -89,7 +91,9 @@ impl LiveMetrics {
         (coverage, connections): (&Coverage, u64),
         pairs: &[LivePair],
     ) -> MetricsPage<'_> {
-        let unlisted = self.add_ports(pairs.iter().flat_map(|pair| [pair.src, pair.dst]));
+        let ports: BTreeSet<Endpoint> = pairs.iter().flat_map(|pair| [pair.src, pair.dst]).collect();
+        let names: BTreeMap<Endpoint, String> = ports.into_iter().map(|port| (port, progress.name(port))).collect();
+        let unlisted = self.add_ports(names.values());
         let mut page = MetricsPage::new(&mut self.highest);
         page.gauge("unlisted_ports", "Ports beyond the limit: their traffic is in the totals only", unlisted as f64);
         page.coverage(coverage);
@@ -103,41 +107,45 @@ impl LiveMetrics {
             total.1 += pair.retransmissions.packets();
         }
         page.traffic(&OF_ALL, &[(Labels::new(), total.0, total.1)]);
-        page.traffic(&OF_LINKS, &links(progress, pairs, &self.ports));
-        let own = |pair: &LivePair| {
-            let labels = [("src", progress.name(pair.src)), ("dst", progress.name(pair.dst))];
-            (owned(labels), pair.traffic, pair.retransmissions.packets())
+        page.traffic(&OF_LINKS, &links(&names, pairs, &self.ports));
+        let listed: BTreeSet<(&str, &str)> = self.pairs.iter().map(|(src, dst)| (src.as_str(), dst.as_str())).collect();
+        let row = |pair: &LivePair| {
+            let (src, dst) = (names.get(&pair.src)?, names.get(&pair.dst)?);
+            let labels = || owned([("src", src.clone()), ("dst", dst.clone())]);
+            let is_listed = listed.contains(&(src.as_str(), dst.as_str()));
+            is_listed.then(|| (labels(), pair.traffic, pair.retransmissions.packets()))
         };
-        let shown = pairs.iter().filter(|pair| self.pairs.contains(&(pair.src, pair.dst)));
-        page.traffic(&OF_PAIRS, &shown.map(own).collect::<Vec<_>>());
+        page.traffic(&OF_PAIRS, &pairs.iter().filter_map(row).collect::<Vec<_>>());
         page
     }
 
-    /// Gives ports counters of their own, as long as there is room. Returns the number of the others.
-    fn add_ports(&mut self, ports: impl Iterator<Item = Endpoint>) -> usize {
-        let mut unlisted = BTreeSet::new();
-        for port in ports {
+    /// Gives ports counters of their own, as long as there is room. `names` has the name of each
+    /// port. Returns the number of the others.
+    fn add_ports<'a>(&mut self, names: impl Iterator<Item = &'a String>) -> usize {
+        let mut unlisted = 0;
+        for name in names {
             if self.ports.len() < MAX_PORTS {
-                self.ports.insert(port);
-            } else if !self.ports.contains(&port) {
-                unlisted.insert(port);
+                self.ports.insert(name.clone());
+            } else if !self.ports.contains(name) {
+                unlisted += 1;
             }
         }
-        unlisted.len()
+        unlisted
     }
 
     /// Gives pairs counters of their own, as long as there is room.
-    fn add_pairs(&mut self, rows: impl Iterator<Item = LiveEnds>) {
+    fn add_pairs(&mut self, progress: &LiveProgress, rows: impl Iterator<Item = LiveEnds>) {
         for ends in rows {
             if let LiveEnds::Pair(src, dst) = ends
                 && self.pairs.len() < MAX_PAIRS
             {
-                self.pairs.insert((src, dst));
+                self.pairs.insert((progress.name(src), progress.name(dst)));
             }
         }
     }
 
-    /// The text at the end: the counters of the profile, which also has classes and jobs.
+    /// The text at the end: the counters of the profile, which also has classes and jobs. They are
+    /// those of `analyze`, so they may be less than those of the last update.
     ///
     /// # Errors
     /// The text cannot be written.
@@ -159,7 +167,11 @@ impl LiveMetrics {
         // The profile may have pairs that no update had.
         let mut busiest: Vec<&LivePair> = pairs.iter().collect();
         busiest.sort_by_key(|pair| std::cmp::Reverse(pair.traffic.wire_bytes));
-        self.add_pairs(busiest.into_iter().take(BUSIEST_PAIRS).map(|pair| LiveEnds::Pair(pair.src, pair.dst)));
+        let busiest = busiest.into_iter().take(BUSIEST_PAIRS);
+        self.add_pairs(progress, busiest.map(|pair| LiveEnds::Pair(pair.src, pair.dst)));
+        // The final numbers are better than the highest ones. No number follows them, so Prometheus
+        // takes a smaller counter for a restart once at most.
+        self.highest.clear();
         let mut page = self.page(progress, (&profile.coverage, data().count() as u64), &pairs);
         let of_job =
             |(job, (traffic, packets)): (u32, (Traffic, u64))| (owned([("job", job.to_string())]), traffic, packets);
@@ -198,21 +210,24 @@ fn owned<const N: usize>(labels: [(&str, String); N]) -> Labels {
     labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// The traffic that each port sent and received.
-fn links(progress: &LiveProgress, pairs: &[LivePair], ports: &BTreeSet<Endpoint>) -> Vec<(Labels, Traffic, u64)> {
-    let mut links: BTreeMap<(Endpoint, &str), (Traffic, u64)> = BTreeMap::new();
+/// The traffic that each listed name of a port sent and received.
+fn links(
+    names: &BTreeMap<Endpoint, String>,
+    pairs: &[LivePair],
+    listed: &BTreeSet<String>,
+) -> Vec<(Labels, Traffic, u64)> {
+    let mut links: BTreeMap<(&str, &str), (Traffic, u64)> = BTreeMap::new();
     for pair in pairs {
-        for end in [(pair.src, "sent"), (pair.dst, "received")] {
-            if ports.contains(&end.0) {
-                let sums = links.entry(end).or_default();
+        for (port, direction) in [(pair.src, "sent"), (pair.dst, "received")] {
+            if let Some(name) = names.get(&port).filter(|name| listed.contains(*name)) {
+                let sums = links.entry((name, direction)).or_default();
                 sums.0 += pair.traffic;
                 sums.1 += pair.retransmissions.packets();
             }
         }
     }
-    let row = |((port, direction), (traffic, retransmitted)): ((Endpoint, &str), (Traffic, u64))| {
-        let labels = [("port", progress.name(port)), ("direction", direction.to_owned())];
-        (owned(labels), traffic, retransmitted)
+    let row = |((port, direction), (traffic, retransmitted)): ((&str, &str), (Traffic, u64))| {
+        (owned([("port", port.to_owned()), ("direction", direction.to_owned())]), traffic, retransmitted)
     };
     links.into_iter().map(row).collect()
 }
@@ -264,7 +279,13 @@ impl<'a> MetricsPage<'a> {
 
     fn counter(&mut self, name: &'static str, help: &str, unit: Option<Unit>, values: Vec<(Labels, u64)>) {
         let family = CounterFamily::default();
+        // Several rows may have the same labels: ports of one name. Their sum is the counter, so the
+        // highest value is that of the sum.
+        let mut sums: BTreeMap<Labels, u64> = BTreeMap::new();
         for (labels, value) in values {
+            *sums.entry(labels).or_default() += value;
+        }
+        for (labels, value) in sums {
             let highest = self.highest.entry((name, labels.clone())).or_default();
             *highest = value.max(*highest);
             family.get_or_create(&labels).inc_by(*highest);
@@ -291,6 +312,7 @@ impl<'a> MetricsPage<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::fixture::connection;
     use crate::analysis::live::tests::live;
     use std::time::Duration;
 
@@ -317,6 +339,87 @@ mod tests {
         for (port, direction, expected) in [(17, "sent", 1200), (18, "sent", 500), (17, "received", 500)] {
             let series = format!("ibscope_link_wire_bytes_total{{port=\"{port}\",direction=\"{direction}\"}} ");
             assert_eq!(value(&text, &series), expected, "{text}");
+        }
+    }
+
+    /// Two ports of node1 send to node2: the counters of the name are those of the sum, and the highest
+    /// sum stays.
+    #[test]
+    fn ports_of_one_name_have_one_counter() {
+        let [first, second, third] = ["17", "18", "19"].map(|port| port.parse::<Endpoint>().unwrap());
+        let names = [(first, "node1"), (second, "node2"), (third, "node1")];
+        let names = names.map(|(port, name)| (port, name.to_owned())).into();
+        let mut progress = LiveProgress::new(names, None);
+        let mut metrics = LiveMetrics::default();
+        // The second sums are smaller, although the third port sent more.
+        for ([own, other], expected) in [([1000, 500], 1500), ([600, 700], 1500), ([1100, 700], 1800)] {
+            let mut sums = live(1_000_000_000, [own, 200]);
+            sums.pairs.push(LivePair {
+                src: third,
+                traffic: Traffic { wire_bytes: other, ..Traffic::default() },
+                ..sums.pairs[0]
+            });
+            progress.update(sums, SECOND);
+            let text = metrics.update(&progress).unwrap();
+            for (series, expected) in [
+                ("link_wire_bytes_total{port=\"node1\",direction=\"sent\"} ", expected),
+                ("link_wire_bytes_total{port=\"node2\",direction=\"received\"} ", expected),
+                ("link_wire_bytes_total{port=\"node1\",direction=\"received\"} ", 200),
+                ("pair_wire_bytes_total{src=\"node1\",dst=\"node2\"} ", expected),
+                ("pair_wire_bytes_total{src=\"node2\",dst=\"node1\"} ", 200),
+            ] {
+                assert_eq!(value(&text, &format!("ibscope_{series}")), expected, "{series}{text}");
+            }
+        }
+    }
+
+    /// A pair that is listed has the traffic of all ports of its names, also of ports that were never
+    /// among the busiest.
+    #[test]
+    fn a_listed_pair_has_the_traffic_of_all_ports_of_its_names() {
+        let ports = BUSIEST_PAIRS as u64 + 1;
+        let port = |number: u64| number.to_string().parse::<Endpoint>().unwrap();
+        let receiver = port(1);
+        let names = (2..2 + ports).map(|number| (port(number), "node2".to_owned())).collect();
+        let mut progress = LiveProgress::new(names, None);
+        let mut sums = live(1_000_000_000, [0, 0]);
+        let pair = |number: u64| LivePair {
+            traffic: Traffic { packets: number, ..Traffic::default() },
+            ..LivePair::new(port(number), receiver)
+        };
+        sums.pairs = (2..2 + ports).map(pair).collect();
+        progress.update(sums, SECOND);
+        let text = LiveMetrics::default().update(&progress).unwrap();
+        let series = "ibscope_pair_packets_total{src=\"node2\",dst=\"1\"} ";
+        assert_eq!(value(&text, series), (2..2 + ports).sum::<u64>(), "{text}");
+        assert_eq!(text.matches("ibscope_pair_packets_total{").count(), 1, "{text}");
+    }
+
+    /// Packets that live sums take for retransmissions turn out to be mirror copies at the end.
+    #[test]
+    fn the_counters_at_the_end_are_those_of_the_profile() {
+        let mut progress = LiveProgress::default();
+        let mut metrics = LiveMetrics::default();
+        let mut sums = live(1_000_000_000, [7000, 100]);
+        sums.pairs[0].retransmissions.request_packets = 3;
+        sums.coverage.records = 80;
+        progress.update(sums, SECOND);
+        let text = metrics.update(&progress).unwrap();
+        assert_eq!(value(&text, "ibscope_retransmitted_packets_total "), 3, "{text}");
+        let mut profile = Profile { connections: vec![connection(None, (17, 1), (18, 2), 1)], ..Profile::default() };
+        profile.coverage.records = 90;
+        let text = metrics.finish(&progress, &profile).unwrap();
+        // One unit of `traffic`: 10 packets with 4000 bytes.
+        for (series, expected) in [
+            ("records_total ", 90),
+            ("packets_total ", 10),
+            ("wire_bytes_total ", 4000),
+            ("retransmitted_packets_total ", 0),
+            ("link_wire_bytes_total{port=\"17\",direction=\"sent\"} ", 4000),
+            ("pair_wire_bytes_total{src=\"17\",dst=\"18\"} ", 4000),
+            ("pair_retransmitted_packets_total{src=\"17\",dst=\"18\"} ", 0),
+        ] {
+            assert_eq!(value(&text, &format!("ibscope_{series}")), expected, "{series}{text}");
         }
     }
 

@@ -5,12 +5,12 @@ use crate::analysis::libraries::{Libraries, libraries};
 use crate::model::Profile;
 use crate::model::column::ColumnUnit::{Count, Flag, Number, Prose};
 use crate::model::column::{ColumnDescription, ColumnType};
-use crate::model::profile::{RankRow, UnassignedRow};
+use crate::model::profile::{JobRow, RankRow, UnassignedRow};
 use crate::render::columns::rows_within;
 use crate::render::units::count_of;
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::LibraryStack;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -220,11 +220,27 @@ pub fn ranks_csv(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
 pub fn ranks_json(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let table = rank_map_table();
     let members = json!({
-        "jobs": profile.jobs,
+        "jobs": profile.jobs.iter().map(job_members).collect::<Vec<_>>(),
         "ranks": table.objects(known(profile)),
         "unassigned": table.objects(without_rank(profile)),
     });
     write_document(out, "ibscope ranks", 2, members)
+}
+
+/// Times of the first and last packet of a job in nanoseconds since the epoch; `None` if no packet
+/// has a time. The profile then has the times of an empty interval, whose end is before its start.
+pub(crate) fn job_times_ns(job: &JobRow) -> Option<(i64, i64)> {
+    (job.first_time_ns <= job.last_time_ns).then_some((job.first_time_ns, job.last_time_ns))
+}
+
+/// A job in JSON, where times that are not known are null.
+fn job_members(job: &JobRow) -> Value {
+    let mut members = json!(job);
+    if job_times_ns(job).is_none() {
+        members["first_time_ns"] = Value::Null;
+        members["last_time_ns"] = Value::Null;
+    }
+    members
 }
 
 fn queue_pairs(numbers: &[u32]) -> String {
@@ -268,6 +284,20 @@ mod tests {
                         1,10,19,envelope,4,0,2,no,\n\
                         ,10,77,,,,2,,\"no message names it, whatever the communicator\"\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    /// A capture without timestamps: the profile has the times of an empty interval.
+    #[test]
+    fn times_of_a_job_without_timestamps_are_null() {
+        let mut profile = two_jobs();
+        (profile.jobs[1].first_time_ns, profile.jobs[1].last_time_ns) = (i64::MAX, i64::MIN);
+        let mut out = Vec::new();
+        ranks_json(&profile, &mut out).unwrap();
+        let document: Value = serde_json::from_slice(&out).unwrap();
+        let times = |job: usize| ["first_time_ns", "last_time_ns"].map(|name| document["jobs"][job].get(name).cloned());
+        // `two_jobs` has jobs of 1 ms from the epoch.
+        assert_eq!(times(0), [Some(json!(0)), Some(json!(1_000_000))]);
+        assert_eq!(times(1), [Some(Value::Null), Some(Value::Null)]);
     }
 
     #[test]

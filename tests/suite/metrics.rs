@@ -1,14 +1,14 @@
 //! The metrics of `watch`, checked by promtool and scraped by Prometheus; every query of the dashboard
 //! in `packaging/grafana` returns data.
 
-use crate::runs::{self, decompressed};
-use crate::tools::{command, ibscope};
+use crate::runs::{self, decompressed, is_roce};
+use crate::tools::{HEADER_BYTES, command, csv_rows, ibscope, walk};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -51,11 +51,51 @@ fn check(text: &str) {
 /// An answer of a local server: its head and its content.
 fn get(address: SocketAddr, path: &str, accept: &str) -> std::io::Result<(String, String)> {
     let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nAccept: {accept}\r\nConnection: close\r\n\r\n")?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     let (head, content) = text.split_once("\r\n\r\n").unwrap_or_default();
     Ok((head.to_owned(), content.to_owned()))
+}
+
+/// Sends bytes to a local server, and returns the connection.
+fn connection_with(address: SocketAddr, bytes: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(address).expect("connected");
+    stream.set_read_timeout(Some(PATIENCE)).expect("timeout");
+    // The server may answer and close the connection before it has all bytes.
+    let _ = stream.write_all(bytes);
+    stream
+}
+
+/// The response on a connection, until its end or until the server resets the connection.
+fn response(mut stream: TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes);
+    String::from_utf8(bytes).expect("text")
+}
+
+/// The metrics. Fails if they take as long as the server waits for clients that do not end their
+/// requests or do not read.
+fn scrape(address: SocketAddr) -> String {
+    let start = Instant::now();
+    let (head, text) = get(address, "/metrics", "*/*").expect("answer");
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    text
+}
+
+/// Waits until this is true of the metrics in a text file.
+fn wait_for(textfile: &Path, is_reached: impl Fn(&BTreeMap<String, String>) -> bool) {
+    let start = Instant::now();
+    loop {
+        let text = fs::read_to_string(textfile).unwrap_or_default();
+        if is_reached(&series(&text)) {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "{text}");
+        sleep(Duration::from_millis(20));
+    }
 }
 
 /// Starts `watch` on a growing file, and returns it with the address of its metrics.
@@ -90,7 +130,7 @@ fn the_textfile_has_the_totals_of_analyze() {
     let matrix = ibscope(["matrix", "--by", "endpoint", "--format", "csv", capture]);
     let (mut packets, mut wire_bytes) = (0, 0);
     let mut sent: BTreeMap<String, u64> = BTreeMap::new();
-    for row in crate::tools::csv_rows(&matrix.stdout) {
+    for row in csv_rows(&matrix.stdout) {
         let number = |name: &str| row[name].parse::<u64>().expect("number");
         packets += number("packets");
         wire_bytes += number("wire_bytes");
@@ -137,6 +177,212 @@ fn the_socket_serves_metrics_only() {
     let second = ibscope(["watch", "--lines", "--metrics", &address, capture.to_str().expect("path")]);
     assert_eq!(second.code, 1, "{}", second.stderr);
     assert!(second.stderr.contains(&format!("--metrics {address}: cannot be opened")), "{}", second.stderr);
+}
+
+/// `watch` on a recorded run, with its folder and the address of its metrics.
+fn watching_ring2(more: &[&str]) -> (tempfile::TempDir, Process, SocketAddr) {
+    let folder = tempfile::tempdir().expect("folder");
+    let capture = folder.path().join("sink.pcap");
+    fs::write(&capture, decompressed(&runs::named("ompi-rc-ring2").sink())).expect("written");
+    let (watch, address) = watching(&capture, more);
+    (folder, watch, address)
+}
+
+#[test]
+fn other_requests_get_the_status_of_their_fault() {
+    let (_folder, _watch, address) = watching_ring2(&[]);
+    let long = format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(9000));
+    let fields = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "X: x\r\n".repeat(200));
+    for (request, status) in [
+        ("GET /metrics?query HTTP/1.0\r\n\r\n", "200 OK"),
+        ("GET /metrics/ HTTP/1.1\r\n\r\n", "404 Not Found"),
+        ("POST /other HTTP/1.1\r\n\r\n", "404 Not Found"),
+        ("PUT /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
+        ("garbage\r\n\r\n", "400 Bad Request"),
+        ("GET /metrics HTTP/2.0\r\n\r\n", "400 Bad Request"),
+        (&long, "431 Request Header Fields Too Large"),
+        (&fields, "431 Request Header Fields Too Large"),
+    ] {
+        let found = response(connection_with(address, request.as_bytes()));
+        assert!(found.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{request}{found}");
+        let head = found.split_once("\r\n\r\n").expect("head").0;
+        assert!(head.ends_with("\r\nConnection: close"), "{found}");
+        assert_eq!(head.contains("\r\nAllow: GET, HEAD\r\n"), status.starts_with("405"), "{found}");
+    }
+    // A client that ends its side within the head.
+    let stream = connection_with(address, b"GET /metr");
+    stream.shutdown(Shutdown::Write).expect("ended");
+    assert!(response(stream).starts_with("HTTP/1.1 400 Bad Request\r\n"));
+    // The response to HEAD has the length of the page, and not the page.
+    let found = response(connection_with(address, b"HEAD /metrics HTTP/1.1\r\n\r\n"));
+    let (head, content) = found.split_once("\r\n\r\n").expect("head");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && content.is_empty(), "{found}");
+    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).expect("length");
+    assert!(length.parse::<usize>().is_ok(), "{length}");
+    scrape(address);
+}
+
+/// The server reads no body, so the announced length of a body has no effect, however large it is.
+#[test]
+fn the_announced_length_of_a_body_has_no_effect() {
+    let (_folder, _watch, address) = watching_ring2(&[]);
+    // 2^63 and 2^64 exceed the largest allocation, and all integers.
+    for length in ["5", "99999999999", "9223372036854775808", "18446744073709551616", "-1", "x"] {
+        for (method, status) in [("POST", "405 Method Not Allowed"), ("GET", "200 OK")] {
+            let request = format!("{method} /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\nhello");
+            let found = response(connection_with(address, request.as_bytes()));
+            assert!(found.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{request}: {found}");
+            scrape(address);
+        }
+    }
+}
+
+/// Clients that send an unfinished head or body, or nothing, or do not read, do not keep the metrics
+/// from others.
+#[test]
+fn a_client_does_not_block_others() {
+    // The page has 16 series of ports and 8 of pairs with these names, so no socket buffers it.
+    const NAME_BYTES: usize = 400_000;
+    const PAGE_BYTES: usize = (16 + 2 * 8) * NAME_BYTES;
+    let hosts = tempfile::NamedTempFile::new().expect("file");
+    let names = [("17", "a"), ("18", "b")].map(|(port, name)| format!("{port},{}\n", name.repeat(NAME_BYTES)));
+    fs::write(hosts.path(), format!("endpoint,name\n{}", names.concat())).expect("written");
+    let (_folder, _watch, address) = watching_ring2(&["--hosts", hosts.path().to_str().expect("path")]);
+    let start = Instant::now();
+    while scrape(address).len() < PAGE_BYTES {
+        assert!(start.elapsed() < PATIENCE, "no names");
+        sleep(Duration::from_millis(100));
+    }
+    let unfinished = "Host: x\r\nContent-Length: 500000\r\n\r\nhel";
+    let requests = [
+        String::new(),
+        "GET /metr".to_owned(),
+        format!("POST /metrics HTTP/1.1\r\n{unfinished}"),
+        format!("GET /metrics HTTP/1.1\r\n{unfinished}"),
+        "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),
+    ];
+    // None of them reads its response, and all stay open.
+    let mut blocking = Vec::new();
+    for request in requests {
+        blocking.push(connection_with(address, request.as_bytes()));
+        assert!(scrape(address).len() >= PAGE_BYTES, "{request}");
+    }
+}
+
+/// As many clients as the server has threads wait for their page. The next one is refused at once,
+/// and the others get the page.
+#[test]
+fn clients_beyond_the_bound_are_refused() {
+    // `CLIENTS` in src/cli/metrics/server.rs.
+    const CLIENTS: usize = 16;
+    let (_folder, _watch, address) = watching_ring2(&[]);
+    let waiting: Vec<TcpStream> = (0..CLIENTS).map(|_| connection_with(address, b"GET /metr")).collect();
+    for _ in 0..2 {
+        let found = response(connection_with(address, b"GET /metrics HTTP/1.1\r\n\r\n"));
+        assert!(found.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{found}");
+    }
+    for mut stream in waiting {
+        stream.write_all(b"ics HTTP/1.1\r\n\r\n").expect("sent");
+        let found = response(stream);
+        assert!(found.starts_with("HTTP/1.1 200 OK\r\n"), "{found}");
+    }
+    // The threads end when their clients have closed the connections.
+    let start = Instant::now();
+    while !get(address, "/metrics", "*/*").is_ok_and(|(head, _)| head.starts_with("HTTP/1.1 200")) {
+        assert!(start.elapsed() < PATIENCE, "refused");
+        sleep(Duration::from_millis(50));
+    }
+}
+
+/// Two ports of each node have its name: the counters are those of `matrix --by node`.
+#[test]
+fn ports_of_one_name_have_one_counter() {
+    let folder = tempfile::tempdir().expect("folder");
+    let capture = runs::of_second_set("ompi5-ucx-rc-multirail-mixed-2x1").sink();
+    let (hosts, textfile) = (folder.path().join("hosts.csv"), folder.path().join("ibscope.prom"));
+    fs::write(&hosts, "endpoint,name\n17,node1\n33,node1\n18,node2\n34,node2\n").expect("written");
+    let [capture, hosts, textfile] = [&capture, &hosts, &textfile].map(|path| path.to_str().expect("path"));
+    let result = ibscope(["watch", "--once", "--hosts", hosts, "--textfile", textfile, capture]);
+    assert_eq!(result.code, 0, "{}", result.stderr);
+    let text = fs::read_to_string(textfile).expect("textfile");
+    check(&text);
+    let found = series(&text);
+    let matrix = ibscope(["matrix", "--by", "node", "--hosts", hosts, "--format", "csv", capture]);
+    let rows = csv_rows(&matrix.stdout);
+    assert_eq!(rows.len(), 2, "{}", matrix.stdout);
+    for row in &rows {
+        let (src, dst) = (&row["src"], &row["dst"]);
+        for name in ["packets", "wire_bytes", "messages"] {
+            // Each node has one partner only.
+            for labels in [
+                format!("pair_{name}_total{{src=\"{src}\",dst=\"{dst}\"}}"),
+                format!("link_{name}_total{{port=\"{src}\",direction=\"sent\"}}"),
+                format!("link_{name}_total{{port=\"{dst}\",direction=\"received\"}}"),
+            ] {
+                assert_eq!(found[&format!("ibscope_{labels}")], row[name], "{labels}");
+            }
+        }
+    }
+    // The packets that summary.txt of the run counts.
+    let packets = rows.iter().map(|row| row["packets"].parse::<u64>().expect("number"));
+    assert_eq!((packets.sum::<u64>(), found["ibscope_packets_total"].as_str()), (3925, "3925"));
+}
+
+/// The records of the first port, and from 40 % of its packets on also those of the second port,
+/// which hold the same packets.
+fn with_a_late_mirror<'a>(first: &'a [u8], second: &'a [u8]) -> Vec<&'a [u8]> {
+    let (own, other) = (walk(first), walk(second));
+    let packets: Vec<i64> =
+        own.iter().filter(|record| is_roce(record.data(first))).map(|record| record.time_ns).collect();
+    let from_ns = packets[packets.len() * 2 / 5];
+    let own = own.into_iter().map(|record| (record.time_ns, &first[record.place]));
+    let other = other.into_iter().filter(|record| record.time_ns > from_ns);
+    let mut all: Vec<_> = own.chain(other.map(|record| (record.time_ns, &second[record.place]))).collect();
+    all.sort_by_key(|(time_ns, _)| *time_ns);
+    all.into_iter().map(|(_, bytes)| bytes).collect()
+}
+
+/// The mirror of the second port starts late. Its first copies count as retransmissions; the whole
+/// capture shows that they are mirror copies.
+#[test]
+fn the_counters_at_the_end_are_those_of_analyze() {
+    let run = runs::named("ompi-rc-mixed-2x2");
+    let (first, second) = (decompressed(&run.node(1)), decompressed(&run.node(2)));
+    let records = with_a_late_mirror(&first, &second);
+    let folder = tempfile::tempdir().expect("folder");
+    let (capture, textfile) = (folder.path().join("sink.pcap"), folder.path().join("ibscope.prom"));
+    let (early, late) = records.split_at(records.len() * 3 / 10);
+    fs::write(&capture, [&first[..HEADER_BYTES], &early.concat()].concat()).expect("written");
+    let arguments = ["watch", "--lines", "--interval", "100ms", "--textfile"];
+    let mut watch = command(arguments);
+    watch.arg(&textfile).arg(&capture).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut watch = Process(watch.spawn().expect("started"));
+    let retransmitted = "ibscope_retransmitted_packets_total";
+    wait_for(&textfile, |found| found.get(retransmitted).is_some_and(|count| count != "0"));
+    let mut file = File::options().append(true).open(&capture).expect("capture");
+    file.write_all(&late.concat()).expect("written");
+    let count = records.len().to_string();
+    wait_for(&textfile, |found| found.get("ibscope_records_total") == Some(&count));
+    let ended = Command::new("kill").args(["-s", "TERM", &watch.0.id().to_string()]).status().expect("kill");
+    assert!(ended.success() && watch.0.wait().expect("ended").success());
+    let found = series(&fs::read_to_string(&textfile).expect("textfile"));
+    // Each packet of the run is in the capture of the first port. No PSN of a data packet of RC is in
+    // it twice, so there are no retransmissions.
+    let frames: Vec<&[u8]> =
+        walk(&first).iter().map(|record| record.data(&first)).filter(|frame| is_roce(frame)).collect();
+    let data = || frames.iter().filter(|frame| frame[42] < 0x11);
+    let psns: BTreeSet<_> = data().map(|frame| (&frame[26..34], frame[42], &frame[47..50], &frame[51..54])).collect();
+    assert_eq!(psns.len(), data().count());
+    assert_eq!(found[retransmitted], "0");
+    assert_eq!(found["ibscope_packets_total"], frames.len().to_string());
+    let matrix = ibscope(["matrix", "--format", "csv", capture.to_str().expect("path")]);
+    for row in csv_rows(&matrix.stdout) {
+        let labels = format!("{{src=\"{}\",dst=\"{}\"}}", row["src"], row["dst"]);
+        for name in ["packets", "wire_bytes", "messages"] {
+            assert_eq!(found[&format!("ibscope_pair_{name}_total{labels}")], row[name], "{name}{labels}");
+        }
+        assert_eq!(found[&format!("ibscope_pair_retransmitted_packets_total{labels}")], "0", "{labels}");
+    }
 }
 
 /// The values of a query in Prometheus.

@@ -11,7 +11,7 @@ use crate::model::sampling::EstimatedSum;
 use crate::model::{ClassSet, ConnectionClass, Coverage, Profile, printable};
 use crate::render::coverage::meaning;
 use crate::render::matrix_note::mostly_collective;
-use crate::render::ranks::evidence;
+use crate::render::ranks::{evidence, job_times_ns};
 use crate::render::table::groups::shown;
 use crate::render::trust;
 use crate::render::units::{bytes, count_either, count_of, group, span, utc};
@@ -327,8 +327,10 @@ fn jobs(lines: &mut SummaryLines, profile: &Profile) {
     if profile.jobs.len() > 1 {
         lines.put("jobs", &group(profile.jobs.len() as u64));
         for job in profile.jobs.iter().take(MAX_JOBS) {
-            let lasted = job.last_time_ns.saturating_sub(job.first_time_ns).unsigned_abs();
-            lines.put("", &format!("{}, {} from {}", job.describe(), span(lasted), utc(job.first_time_ns)));
+            let times = job_times_ns(job).map(|(first, last)| {
+                format!(", {} from {}", span(last.saturating_sub(first).unsigned_abs()), utc(first))
+            });
+            lines.put("", &format!("{}{}", job.describe(), times.unwrap_or_default()));
         }
         if let Some(more) = profile.jobs.len().checked_sub(MAX_JOBS).filter(|more| *more > 0) {
             lines.put("", &format!("and {more} more"));

@@ -313,6 +313,12 @@ fn the_summary_lists_jobs_and_what_is_missing() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }
+    // A capture without timestamps: the profile has the times of an empty interval.
+    let mut untimed = two_jobs();
+    (untimed.jobs[1].first_time_ns, untimed.jobs[1].last_time_ns) = (i64::MAX, i64::MIN);
+    let text = summary(&untimed, &PLAIN);
+    let line = "              job 2 (Slurm 4711): Open MPI UCX rc_verbs, 2 ranks";
+    assert!(text.lines().any(|found| found == line), "{text}");
     let mut one = two_jobs();
     one.keep_job(1).unwrap();
     let text = summary(&one, &PLAIN);
