@@ -149,8 +149,7 @@ struct Connection {
     last_msn: u32,
     /// A READ request was observed before the path MTU was known, so its span is a guess.
     guesses: bool,
-    /// The first request was observed again after [`RESTART_NS`].
-    restarted: bool,
+    restart: Restart,
     /// True if the last acknowledge packet is a NAK or an RNR NAK.
     ends_with_nak: bool,
     icrcs: IcrcsSeen,
@@ -169,6 +168,25 @@ struct Connection {
     ledgers: [Ledger; 3],
 }
 
+/// Whether a queue pair serves a second connection with the same PSNs. The first request, observed again
+/// after [`RESTART_NS`], may also be a mirror copy of a port with another clock:
+///
+/// ```text
+/// PSN   4 5 6 7 8 ... 4 5 6 7 8 9    second connection: 9 comes after the second 8
+/// PSN   4 5 6 7 8 ... 4 5 9 6 7 8    mirror copies: the first connection goes on meanwhile
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Restart {
+    /// The first request was not observed again, or sooner.
+    No,
+    /// It was observed again.
+    Possible,
+    /// All packets that were observed again are mirror copies.
+    Copies,
+    /// All packets from now on are those of a second connection.
+    Certain,
+}
+
 /// No ACK was observed yet: message sequence numbers have 24 bits.
 const NO_MSN: u32 = u32::MAX;
 const MSN_MASK: u32 = 0xFF_FFFF;
@@ -176,7 +194,7 @@ const MSN_MASK: u32 = 0xFF_FFFF;
 const NO_PSN: u32 = u32::MAX;
 /// AETH syndrome of a NAK with code 0, PSN sequence error.
 const NAK_SEQUENCE: u32 = 0b011_00000;
-/// A first request that is observed again after this time belongs to a new connection. The usual
+/// A first request that is observed again after this time may belong to a new connection. The usual
 /// local ACK timeout, 4.096 us x 2^14, reaches its 7th retry after half a second; a much longer
 /// timeout (2^31 at most) can exceed this limit.
 const RESTART_NS: i64 = 1_000_000_000;
@@ -194,7 +212,7 @@ impl Connection {
             expected_responses: 0,
             last_msn: NO_MSN,
             guesses: false,
-            restarted: false,
+            restart: Restart::No,
             ends_with_nak: false,
             icrcs: IcrcsSeen::default(),
             first: None,
@@ -261,19 +279,54 @@ impl Connection {
 
     /// PSN of the last request, if none is missing and all PSNs are certain.
     fn last_sent(&self) -> Option<u32> {
-        let is_certain = !self.guesses && !self.restarted && self.misses_no_request();
+        let is_certain = !self.guesses && self.restart == Restart::No && self.misses_no_request();
         self.ledgers[PacketRole::Request as usize].high().map(psn).filter(|_| is_certain)
     }
 
     /// Notes a request whose PSN was observed before. The first request of the connection, observed
-    /// again after [`RESTART_NS`] and after later requests, shows a new connection with the same
-    /// queue pairs and PSNs.
+    /// again after [`RESTART_NS`] and after later requests, may show a new connection with the same
+    /// queue pairs and PSNs. If it was observed twice before, both ports have observed it.
     #[cold]
-    fn note_retransmission(&mut self, number: i64, time_ns: i64) {
+    fn note_retransmission(&mut self, entry: LedgerEntry, time_ns: i64) {
         let Some(first) = self.first else { return };
         let first = i64::from(first);
         let high = self.ledgers[0].high().unwrap_or(first);
-        self.restarted |= number == first && high > first && time_ns.saturating_sub(self.first_time_ns) >= RESTART_NS;
+        let is_late = time_ns.saturating_sub(self.first_time_ns) >= RESTART_NS;
+        if entry.number == first && high > first && is_late {
+            self.restart = if entry.occurrence > 2 { Restart::Certain } else { Restart::Possible };
+        }
+    }
+
+    /// True if the last request so far was observed again.
+    #[cold]
+    fn has_repeated_all(&self) -> bool {
+        let requests = &self.ledgers[PacketRole::Request as usize];
+        requests.high().is_some_and(|high| requests.count(Psn::new(psn(high))) > Some(1))
+    }
+
+    /// The occurrence of a packet after the first request was observed again. `has_repeated_all` is the
+    /// state before this packet.
+    ///
+    /// The packets of a second connection never count as first observations, so that the results of
+    /// both do not add up. Adding 2 keeps the occurrences of the two observation points odd and even.
+    #[cold]
+    fn occurrence_after_restart(
+        &mut self,
+        (role, span): (PacketRole, u32),
+        LedgerEntry { number, occurrence }: LedgerEntry,
+        has_repeated_all: bool,
+    ) -> u32 {
+        let end = number + i64::from(span.max(1)) - 1;
+        let is_new = occurrence == 1 && self.ledgers[role as usize].high() == Some(end);
+        if self.restart == Restart::Possible && role == PacketRole::Request && is_new {
+            self.restart = if has_repeated_all { Restart::Certain } else { Restart::Copies };
+        }
+        match self.restart {
+            Restart::No | Restart::Copies => occurrence,
+            // A number in a gap: lost at the first port, or used by the second connection only.
+            Restart::Possible => occurrence + if occurrence == 1 && !is_new { 2 } else { 0 },
+            Restart::Certain => occurrence + 2,
+        }
     }
 }
 
@@ -432,6 +485,7 @@ impl Tracker {
         let mut shows_copy = false;
         // The index returned this number, so the connection exists.
         let connection = &mut self.connections[id as usize];
+        let has_repeated_all = connection.restart == Restart::Possible && connection.has_repeated_all();
         connection.icrcs.add(packet.has_right_icrc(), packet.packet_flags().contains(PacketFlags::ICRC_BAD));
         let (number, occurrence) = if let Some(ledger) = connection.ledgers.get_mut(role as usize) {
             let entry = ledger.note(packet.psn(), span);
@@ -442,7 +496,7 @@ impl Tracker {
             }
             match role {
                 PacketRole::Request if entry.occurrence > 1 => {
-                    connection.note_retransmission(entry.number, packet.time_ns);
+                    connection.note_retransmission(entry, packet.time_ns);
                     let high = connection.ledgers[0].high().unwrap_or(entry.number);
                     let numbers = (entry.number, entry.number + i64::from(span.max(1)));
                     shows_copy = connection.request_order.observed_again(numbers, high, packet.time_ns);
@@ -470,10 +524,12 @@ impl Tracker {
                 _ if entry.occurrence == 1 && !opcode.is_middle() => connection.acknowledged(packet.record),
                 _ => {}
             }
-            // The packets of a second connection never count as first observations, even beyond the
-            // PSNs of the first connection, so that the results of both do not add up. Adding 2
-            // keeps the occurrences of the two observation points odd and even.
-            (entry.number, if connection.restarted { entry.occurrence + 2 } else { entry.occurrence })
+            let occurrence = if connection.restart == Restart::No {
+                entry.occurrence
+            } else {
+                connection.occurrence_after_restart((role, span), entry, has_repeated_all)
+            };
+            (entry.number, occurrence)
         } else {
             connection.others = connection.others.saturating_add(1);
             (0, connection.others)
@@ -532,9 +588,12 @@ impl Tracker {
         if self.tracks_health {
             self.track_health(packet, seen, number, span);
         }
+        // Nothing acknowledges datagrams, so their second observations do not show different clocks.
+        let is_repeated = || occurrence > 1 && self.connections[id as usize].restart != Restart::No;
         if self.times
             && occurrence <= 3
             && packet.kind() == TrafficKind::Data
+            && (opcode.service() == Service::Rc || !is_repeated())
             && packet.time_ns != PacketRecord::NO_TIME
         {
             match role {
@@ -583,7 +642,7 @@ impl Tracker {
             PacketRole::Response | PacketRole::Acknowledge | PacketRole::Other => {}
         }
         if self.messages.has_ready() {
-            self.time_messages(id, role, number, events);
+            self.time_messages(id, (role, number, packet.time_ns), events);
         }
     }
 
@@ -659,7 +718,7 @@ impl Tracker {
             first_psn: connection.first.filter(|_| numbered).map(|number| psn(number.into())),
             expected_responses: u64::from(connection.expected_responses),
             last_msn: Some(connection.last_msn).filter(|msn| *msn != NO_MSN),
-            restarted: connection.restarted,
+            restarted: connection.restart != Restart::No,
             missing_datagrams: datagrams,
             last_request: requests.high().map(psn).filter(|_| numbered),
             last_asking: Some(connection.last_asking).filter(|psn| numbered && *psn != NO_PSN),
@@ -853,5 +912,51 @@ impl Tracker {
             return read_bytes.map_or(1, |bytes| bytes.div_ceil(mtu).max(1));
         }
         1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::PacketFields;
+    use ibscope_parsers::{Lid, Qpn};
+
+    /// The occurrences of SENDs with these PSNs, a millisecond apart, from these times (in seconds) on.
+    fn occurrences(parts: &[(i64, &[u32])]) -> Vec<Vec<u32>> {
+        let [src, dst] = [1, 2].map(|lid| Endpoint::from_lid(Lid(lid)));
+        let key =
+            ConnectionKey { src, dst, kind: TrafficKind::Data, service: 0, dest_qp: Qpn::new(7), src_qp: Qpn::new(0) };
+        let mut tracker = Tracker::new(Depth::Packets, false, false);
+        let id = tracker.connection(&key).unwrap();
+        let mut occurrence = |(time_ms, psn): (i64, &u32)| {
+            let fields = PacketFields {
+                time_ns: time_ms * 1_000_000,
+                opcode: Opcode(4),
+                psn: Psn::new(*psn),
+                ..PacketFields::default()
+            };
+            let packet = PacketRef { key: &key, record: &PacketRecord::new(fields) };
+            tracker.packet(packet, id, &[], &mut Events::default()).occurrence
+        };
+        parts.iter().map(|(start_s, psns)| (start_s * 1000..).zip(*psns).map(&mut occurrence).collect()).collect()
+    }
+
+    #[test]
+    fn packets_of_a_second_connection_are_no_first_observations() {
+        let found = occurrences(&[(0, &[5, 6, 7, 8]), (2, &[5, 6, 7, 8, 9, 10])]);
+        assert_eq!(found[1], [2, 2, 2, 2, 3, 3]);
+        // The first connection lost a packet.
+        let found = occurrences(&[(0, &[5, 7, 8]), (2, &[5, 6, 7, 8, 9])]);
+        assert_eq!(found[1], [2, 3, 2, 2, 3]);
+        // Two ports.
+        let found = occurrences(&[(0, &[5, 5, 6, 6, 7, 7]), (2, &[5, 5, 6, 6, 7, 7, 8, 8])]);
+        assert_eq!(found[1], [5, 6, 5, 6, 5, 6, 3, 4]);
+    }
+
+    /// The clock of the second port is 2 s ahead.
+    #[test]
+    fn late_mirror_copies_are_second_observations() {
+        let found = occurrences(&[(0, &[5, 6, 7, 8]), (2, &[5, 6, 9, 7, 8, 10, 9]), (4, &[10, 11, 11])]);
+        assert_eq!(found, [vec![1; 4], vec![2, 2, 1, 2, 2, 1, 2], vec![2, 1, 2]]);
     }
 }

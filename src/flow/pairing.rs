@@ -11,7 +11,8 @@
 //! B -> A, QP 5:  ACK 42    votes for 7 only, if 9 has sent no 42
 //! ```
 //! If a library starts every queue pair at PSN 0, a single vote is weak evidence, but the sums are
-//! clear. `ranks` weighs them. A response before its request counts against a candidate:
+//! clear. `ranks` weighs them. A PSN that several connections wait for stays pending for all of them
+//! until it has as many responses. A response before its request counts against a candidate:
 //!
 //! ```text
 //! B -> A, QP 5:  ACK 43    if 7 has not sent 43 yet, 5 probably does not respond to 7
@@ -19,7 +20,7 @@
 
 use super::ballot::Ballot;
 use super::waiting::PendingRequests;
-use crate::model::{ConnectionKey, PagedVec, SeededHasher};
+use crate::model::{ConnectionKey, PagedVec, SeededHasher, clear_favorite};
 use hashbrown::HashTable;
 use ibscope_parsers::{Endpoint, Psn};
 use std::hash::BuildHasher as _;
@@ -115,12 +116,15 @@ impl ConnectionPairing {
                 paired = Some(*candidate);
             }
         }
-        // The likeliest candidate has its response now.
-        let votes_for = |candidate: &u32| {
-            self.ballot.votes(connection).find(|(partner, _)| partner == candidate).map(|(_, count)| count)
-        };
-        if let Some(index) = (0..candidates.len()).max_by_key(|&index| votes_for(&candidates[index])) {
-            waiting.remove(psn, index);
+        // A clear candidate has its response now. Between others a guess would remove the request of the
+        // wrong one, and the next response would vote for the wrong one alone.
+        let votes = self.ballot.votes(connection).map(|(partner, count)| (partner, u64::from(count)));
+        let among = votes.filter(|(partner, _)| candidates.contains(partner));
+        let favorite = if candidates.len() == 1 { candidates.first().copied() } else { clear_favorite(among) };
+        match candidates.iter().position(|candidate| Some(*candidate) == favorite) {
+            Some(index) => waiting.remove(psn, index),
+            None if candidates.is_empty() => {}
+            None => waiting.answer(psn),
         }
         let Some(request) = paired else { return };
         self.paired_requests.insert(request);

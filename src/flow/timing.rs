@@ -53,6 +53,9 @@ pub(super) struct ConnectionTimer {
     /// Entries that `completed` and each list of first observations may have.
     room: u16,
     last_start_ns: Option<i64>,
+    /// Start of the message before the current one, and of the current one, if this has several packets:
+    /// its length is known at its end.
+    begun_ns: Option<(i64, i64)>,
     /// Times that end with the second observation of a packet.
     arrivals: Option<Box<Arrivals>>,
 }
@@ -227,6 +230,10 @@ impl Tracker {
         if let (Some(verb), Some(bytes)) = (Verb::of(message.opcode), message.message_bytes) {
             let key = TimingKey { interval: Interval::Message, verb, size: SizeClass::of(bytes) };
             timings.push(Timing::between(id, (key, None), ObservedPorts::Any, (first_ns, last_ns)));
+            let begun_ns = self.timers[id as usize].begun_ns.take_if(|(_, start_ns)| *start_ns == first_ns);
+            let key = TimingKey { interval: Interval::Interval, ..key };
+            let interval = |times_ns| Timing::between(id, (key, None), ObservedPorts::Any, times_ns);
+            timings.extend(begun_ns.map(interval));
         }
     }
 
@@ -240,7 +247,10 @@ impl Tracker {
         let Some(verb) = Verb::of(opcode) else { return };
         let clock = &mut self.timers[id as usize];
         let begins = !opcode.is_middle() && !opcode.is_last();
-        if begins && let Some(before_ns) = clock.last_start_ns.replace(packet.time_ns) {
+        let before_ns = if begins { clock.last_start_ns.replace(packet.time_ns) } else { None };
+        if opcode.is_first() {
+            clock.begun_ns = before_ns.map(|before_ns| (before_ns, packet.time_ns));
+        } else if let Some(before_ns) = before_ns {
             let key = TimingKey { interval: Interval::Interval, verb, size: SizeClass::of(bytes) };
             timings.push(Timing::between(id, (key, None), ObservedPorts::Any, (before_ns, packet.time_ns)));
         }
@@ -261,7 +271,12 @@ impl Tracker {
     }
 
     /// Takes the times of individual messages and the messages to emit after this packet.
-    pub(super) fn time_messages(&mut self, id: u32, role: PacketRole, number: i64, events: &mut Events) {
+    pub(super) fn time_messages(
+        &mut self,
+        id: u32,
+        (role, number, time_ns): (PacketRole, i64, i64),
+        events: &mut Events,
+    ) {
         // Without times there are no timers, and no time waits for one.
         if let Some(clock) = self.timers.get_mut(id as usize) {
             for phase in self.messages.take_phases() {
@@ -270,7 +285,7 @@ impl Tracker {
                     clock.await_arrival(role, number, pending, &mut events.timings);
                 }
             }
-            for pending in self.messages.take_complete() {
+            for pending in self.messages.take_complete(time_ns) {
                 clock.await_arrival(role, number, pending, &mut events.timings);
             }
         }

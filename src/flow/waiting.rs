@@ -15,6 +15,10 @@ const MAX_PSNS: usize = 1 << 12;
 const MAX_LISTED: usize = 32;
 const FEW_LISTED: usize = 8;
 
+/// Stands for a response to one of several connections that wait for the same PSN. When there are as many
+/// as connections, none of these waits any longer.
+const ANSWERED: u32 = u32::MAX;
+
 /// Connections in the order of their requests; a removed one is replaced by the last.
 pub(super) type Candidates = SmallVec<[u32; 4]>;
 
@@ -48,7 +52,7 @@ impl PendingRequests {
         }
         match self {
             Self::List(list) => {
-                let same = || list.iter().filter(|(other, _)| *other == psn);
+                let same = || list.iter().filter(|(other, of)| *other == psn && *of != ANSWERED);
                 if same().count() < MAX_CONNECTIONS_PER_PSN && !same().any(|(_, other)| *other == connection) {
                     if list.len() == list.capacity() {
                         list.reserve_exact(list.len() / 2);
@@ -61,7 +65,8 @@ impl PendingRequests {
                     map.0.clear();
                 }
                 let connections = map.0.entry(psn).or_default();
-                if connections.len() < MAX_CONNECTIONS_PER_PSN && !connections.contains(&connection) {
+                let count = connections.iter().filter(|of| **of != ANSWERED).count();
+                if count < MAX_CONNECTIONS_PER_PSN && !connections.contains(&connection) {
                     connections.push(connection);
                 }
             }
@@ -70,31 +75,59 @@ impl PendingRequests {
 
     /// The connections that wait for a response with this PSN.
     pub(super) fn of(&self, psn: u32) -> Candidates {
-        match self {
-            Self::List(list) => {
-                list.iter().filter(|(other, _)| *other == psn).map(|(_, connection)| *connection).collect()
-            }
-            Self::Map(map) => map.0.get(&psn).map_or_else(SmallVec::new, |all| all.iter().copied().collect()),
-        }
+        self.entries(psn).filter(|connection| *connection != ANSWERED).collect()
+    }
+
+    fn entries(&self, psn: u32) -> impl Iterator<Item = u32> + '_ {
+        let (list, map) = match self {
+            Self::List(list) => (&list[..], None),
+            Self::Map(map) => (&[][..], map.0.get(&psn)),
+        };
+        let listed = list.iter().filter(move |(other, _)| *other == psn).map(|(_, connection)| *connection);
+        listed.chain(map.into_iter().flatten().copied())
     }
 
     /// Removes a connection that has its response; the last one with this PSN takes its place.
     pub(super) fn remove(&mut self, psn: u32, index: usize) {
         match self {
             Self::List(list) => {
-                let mut same = (0..list.len()).filter(|&at| list[at].0 == psn).skip(index);
+                let is_waiting = |at: &usize| list[*at].0 == psn && list[*at].1 != ANSWERED;
+                let mut same = (0..list.len()).filter(is_waiting).skip(index);
                 let Some(at) = same.next() else { return };
                 let last = same.last().unwrap_or(at);
                 list[at] = list[last];
                 list.remove(last);
             }
             Self::Map(map) => {
-                let Some(connections) = map.0.get_mut(&psn).filter(|all| index < all.len()) else { return };
-                connections.swap_remove(index);
-                if connections.is_empty() {
-                    map.0.remove(&psn);
-                }
+                let Some(connections) = map.0.get_mut(&psn) else { return };
+                let mut same = (0..connections.len()).filter(|at| connections[*at] != ANSWERED).skip(index);
+                let Some(at) = same.next() else { return };
+                let last = same.last().unwrap_or(at);
+                connections[at] = connections[last];
+                connections.remove(last);
             }
+        }
+        self.settle(psn);
+    }
+
+    /// One of the connections that wait for this PSN has its response, and nothing shows which one.
+    pub(super) fn answer(&mut self, psn: u32) {
+        match self {
+            Self::List(list) => list.push((psn, ANSWERED)),
+            Self::Map(map) => map.0.entry(psn).or_default().push(ANSWERED),
+        }
+        self.settle(psn);
+    }
+
+    /// Removes the connections of this PSN if all of them have their responses.
+    fn settle(&mut self, psn: u32) {
+        let answered = self.entries(psn).filter(|connection| *connection == ANSWERED).count();
+        if answered < self.entries(psn).count() - answered {
+            return;
+        }
+        match self {
+            Self::List(list) => list.retain(|(other, _)| *other != psn),
+            Self::Map(map) => _ = map.0.remove(&psn),
         }
     }
 
@@ -102,14 +135,20 @@ impl PendingRequests {
     pub(super) fn forget(&mut self, connection: u32) {
         match self {
             Self::List(list) => {
+                let psns: SmallVec<[u32; 8]> =
+                    list.iter().filter(|(_, other)| *other == connection).map(|(psn, _)| *psn).collect();
                 list.retain(|(_, other)| *other != connection);
-                list.shrink_to_fit();
+                psns.into_iter().for_each(|psn| self.settle(psn));
+                if let Self::List(list) = self {
+                    list.shrink_to_fit();
+                }
             }
             Self::Map(map) => {
                 let PsnMap(map) = &mut **map;
                 map.retain(|_, connections| {
                     connections.retain(|other| *other != connection);
-                    !connections.is_empty()
+                    let answered = connections.iter().filter(|other| **other == ANSWERED).count();
+                    answered < connections.len() - answered
                 });
                 if map.values().map(Vec::len).sum::<usize>() <= FEW_LISTED {
                     let of_psn = |(psn, all): (u32, Vec<u32>)| all.into_iter().map(move |connection| (psn, connection));
@@ -132,6 +171,7 @@ mod tests {
     enum WaitingStep {
         Add(u32, u32),
         Remove(u32, usize),
+        Answer(u32),
         Forget(u32),
     }
 
@@ -139,6 +179,7 @@ mod tests {
         prop_oneof![
             8 => (0u32..12, 0u32..24).prop_map(|(psn, connection)| WaitingStep::Add(psn, connection)),
             3 => (0u32..12, 0usize..20).prop_map(|(psn, index)| WaitingStep::Remove(psn, index)),
+            2 => (0u32..12).prop_map(WaitingStep::Answer),
             1 => (0u32..24).prop_map(WaitingStep::Forget),
         ]
     }
@@ -149,6 +190,7 @@ mod tests {
         fn a_list_and_a_map_return_the_same_connections(steps in prop::collection::vec(step(), 0..160)) {
             let mut waiting = PendingRequests::default();
             let mut tree: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+            let mut answered: BTreeMap<u32, usize> = BTreeMap::new();
             for step in steps {
                 match step {
                     WaitingStep::Add(psn, connection) => {
@@ -165,11 +207,22 @@ mod tests {
                             all.swap_remove(index);
                         }
                     }
+                    WaitingStep::Answer(psn) => {
+                        waiting.answer(psn);
+                        *answered.entry(psn).or_default() += 1;
+                    }
                     WaitingStep::Forget(connection) => {
                         waiting.forget(connection);
                         tree.values_mut().for_each(|all| all.retain(|other| *other != connection));
                     }
                 }
+                for (psn, all) in &mut tree {
+                    if answered.get(psn).is_some_and(|count| *count >= all.len()) {
+                        all.clear();
+                        answered.remove(psn);
+                    }
+                }
+                answered.retain(|psn, _| tree.get(psn).is_some_and(|all| !all.is_empty()));
                 for psn in 0..12 {
                     prop_assert_eq!(waiting.of(psn).to_vec(), tree.get(&psn).cloned().unwrap_or_default());
                 }

@@ -11,11 +11,11 @@
 //! Invariant: a message counts only if both inputs observed it at one port each, equally often.
 
 use super::combine::{CombinedTotals, SAME_TIME_NS};
+use crate::model::traffic::NcclShares;
 use crate::model::{
     ConnectionKey, Interval, PacketRecord, RawMessage, Recorder, RequiredDetection, Sample, SizeClass, TimingKey, Verb,
 };
 use ibscope_parsers::Endpoint;
-use ibscope_parsers::mpi::LibraryStack;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -36,10 +36,6 @@ impl TransitSample {
     pub fn of(message: &RawMessage) -> Option<Self> {
         let (stack, matching, _) = message.mpi.filter(|_| message.complete && message.transfer_verb != Verb::Atomic)?;
         let size = SizeClass::of(message.length_bytes?);
-        if stack == LibraryStack::Nccl && message.length_bytes? > message.wire_bytes {
-            // Other connections carry the rest of it.
-            return None;
-        }
         (message.times_ns.0 != PacketRecord::NO_TIME).then(|| Self {
             connection: message.connection,
             psn: message.psn,
@@ -98,7 +94,8 @@ impl CombinedTotals {
     /// all trackers of the same pairs of endpoints.
     pub fn add_shared_message_times(&mut self, samples: Vec<TrackerSample>) -> UntimedMessages {
         let mut untimed = UntimedMessages::default();
-        let shared = self.shared_messages(samples);
+        let mut shared = self.shared_messages(samples);
+        shared.retain(|message| !self.has_later_shares_only(&message.connection));
         let senders = sender_votes(&shared);
         let mut times: BTreeMap<(ConnectionKey, MpiMessageClass), Recorder> = BTreeMap::new();
         for SharedMessage { inputs, connection, class: of, times_ns: [one, other] } in shared {
@@ -120,6 +117,14 @@ impl CombinedTotals {
             totals.latencies.or_default((Some(detection), key)).merge(recorder);
         }
         untimed
+    }
+
+    /// True for a path of NCCL whose messages count on the path of their first shares instead.
+    fn has_later_shares_only(&self, connection: &ConnectionKey) -> bool {
+        let found = self.connections.binary_search_by_key(connection, |totals| totals.key);
+        let totals = found.ok().and_then(|at| self.connections.get(at));
+        let mpi = totals.and_then(|totals| totals.mpi.as_ref());
+        mpi.is_some_and(|mpi| mpi.shares != NcclShares::default() && mpi.sums.iter().next().is_none())
     }
 
     /// The messages that two inputs hold, each at one port.
@@ -176,7 +181,7 @@ mod tests {
     use crate::model::{ConnectionEnd, TrafficKind};
     use crate::reduce::Combiner;
     use crate::reduce::mirror_copies::MirrorCopies;
-    use ibscope_parsers::mpi::{Identity, MatchFields, Protocol};
+    use ibscope_parsers::mpi::{Identity, LibraryStack, MatchFields, Protocol};
     use ibscope_parsers::{Lid, Qpn};
 
     fn key(src: u16, dst: u16) -> ConnectionKey {

@@ -2,10 +2,13 @@
 
 use crate::recorded::{every_way, is_mpi};
 use crate::runs::{self, RecordedRun};
+use crate::tools::in_parallel;
 use ibscope::model::{MessageRow, Profile, Verb};
 use ibscope::pipeline::{AnalysisMeasures, AnalysisOptions, messages};
+use ibscope_samples::hard::frame::PacketFrame;
+use ibscope_samples::hard::{Recording, partial};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Sends by sender, receiver, tag and bytes.
 type Sends = BTreeMap<(u32, u32, i32, u64), u64>;
@@ -180,5 +183,59 @@ fn transport_messages_of_perftest() {
             assert_eq!(rows.iter().filter(|row| row.raw.transfer_verb == moved).count(), count, "{name}: {paths:?}");
         }
         assert_eq!(read(&[run.sink()], false).1, []);
+    }
+}
+
+/// Times, packets and wire bytes of the complete messages, by sender, receiver, queue pair, PSN and
+/// length. A key may occur several times.
+type CompleteMessages = BTreeMap<(String, String, u32, u32, Option<u64>), Vec<(i64, i64, u64, u64)>>;
+
+fn complete_messages(path: &Path) -> (CompleteMessages, usize) {
+    let (profile, rows) = read(&[path.to_owned()], false);
+    let mut complete = CompleteMessages::new();
+    for row in rows.iter().filter(|row| row.raw.complete) {
+        let connection = &profile.connections[row.connection as usize];
+        let raw = &row.raw;
+        let (src, dst) = (connection.src.to_string(), connection.dst.to_string());
+        let key = (src, dst, connection.dest_qp.value(), raw.psn, raw.length_bytes);
+        complete.entry(key).or_default().push((raw.times_ns.0, raw.times_ns.1, raw.packets, raw.wire_bytes));
+    }
+    (complete, rows.len())
+}
+
+/// If a packet is missing, no complete message has data of another one.
+#[test]
+fn complete_messages_have_their_own_data_only() {
+    let runs = [
+        runs::named("ompi-openib-ring2"),
+        runs::of_second_set("ompi5-ucx-rc-rndvput-mixed-2x2"),
+        runs::named("ompi-ud-ring2"),
+        runs::named("ompi-ofi-ring2"),
+    ];
+    for run in &runs {
+        let path = run.folder.join("node1.pcap.zst");
+        let whole = Recording::read(&path).expect("recording");
+        let (truth, messages) = complete_messages(&path);
+        assert!(messages > 20, "{}: {messages} messages", run.name);
+        let carries_data = |index: &usize| {
+            let frame = PacketFrame::read(whole.link_type, &whole.records[*index]);
+            frame.is_some_and(|frame| !frame.opcode.is_ack())
+        };
+        let data: Vec<usize> = (0..whole.records.len()).filter(carries_data).collect();
+        let stride = (data.len() / 80).max(1);
+        let lost: Vec<usize> = data.iter().skip(3).step_by(stride).copied().collect();
+        let folder = tempfile::tempdir().expect("folder");
+        in_parallel(&lost, |case, lost| {
+            let path = folder.path().join(format!("{case}.pcap"));
+            partial::keep(&whole, |index, _| index != *lost).write(&path).expect("capture");
+            let (found, left) = complete_messages(&path);
+            for (key, rows) in &found {
+                let known = truth.get(key).map_or(&[][..], Vec::as_slice);
+                assert!(rows.iter().all(|row| known.contains(row)), "{}: without {lost}: {key:?} {rows:?}", run.name);
+            }
+            // A missing packet affects its own message and few others.
+            let complete: usize = found.values().map(Vec::len).sum();
+            assert!(complete + 10 >= messages, "{}: without {lost}: {complete} of {left}", run.name);
+        });
     }
 }

@@ -10,7 +10,7 @@ mod model;
 use crate::runs::decompressed;
 use crate::tools::{self, HEADER_BYTES, walk};
 use crate::wire::profile;
-use ibscope::model::Profile;
+use ibscope::model::{Interval, Profile};
 use ibscope::pipeline::{AnalysisOptions, analyze, merge};
 use ibscope::profile::ProfileWriter;
 use ibscope_samples::hard::frame::change_packets;
@@ -145,6 +145,25 @@ fn single_messages_of_recorded_runs() {
             }
             assert_eq!(found, truth(run), "{captures:?}");
         }
+    }
+}
+
+/// With one capture per node, a message has one time, on whichever queue pairs its shares are.
+#[test]
+fn messages_over_several_queue_pairs_have_one_time_each() {
+    for (run, [one, two]) in runs() {
+        let captures: Vec<PathBuf> = one.into_iter().chain(two).collect();
+        let profile = profile(&captures);
+        let mut samples: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+        for row in profile.latencies.iter().filter(|row| row.timing.interval == Interval::MpiMessage) {
+            let connection = &profile.connections[row.connection as usize];
+            assert!(connection.traffic.p2p_messages > 0, "{run}: {}", connection.dst);
+            let pair = [connection.src, connection.dst].map(|endpoint| node(&endpoint.to_string()));
+            *samples.entry((pair[0], pair[1])).or_default() += row.histogram.samples();
+        }
+        let truth = truth(run);
+        assert!(!samples.is_empty(), "{run}: no times");
+        assert!(samples.iter().all(|(pair, count)| *count <= truth[pair].0), "{run}: {samples:?} {truth:?}");
     }
 }
 
