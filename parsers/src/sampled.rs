@@ -34,7 +34,8 @@ const IPV6: u32 = 12;
 /// Header of a sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SampleHeader {
-    /// The source that numbers its samples: the agent and its interface, or the group of psample.
+    /// The source that numbers its samples: the agent, its sub-agent and its interface, or the group
+    /// of psample.
     pub session: MirrorSession,
     /// Number of the sample at its source.
     pub sequence: u32,
@@ -44,6 +45,8 @@ pub struct SampleHeader {
     pub pool: Option<u32>,
     /// Samples that the agent dropped so far, for lack of resources.
     pub drops: u32,
+    /// Milliseconds since the agent started, modulo 2^32; psample does not state them.
+    pub uptime_ms: Option<u32>,
 }
 
 impl SampleHeader {
@@ -85,6 +88,7 @@ pub struct SflowDatagram<'a> {
     agent: Endpoint,
     sub_agent: u32,
     sequence: u32,
+    uptime_ms: u32,
     left: Xdr<'a>,
     samples: u32,
 }
@@ -148,15 +152,26 @@ impl<'a> SflowDatagram<'a> {
             }
             other => return invalid("address type", other),
         };
-        let [sub_agent, sequence, _uptime, samples] = left.numbers()?;
-        Ok(Self { agent, sub_agent, sequence, left, samples })
+        let [sub_agent, sequence, uptime_ms, samples] = left.numbers()?;
+        Ok(Self { agent, sub_agent, sequence, uptime_ms, left, samples })
     }
 
-    /// The sender and the number of the datagram: each sub-agent numbers its datagrams.
+    /// The sender: each sub-agent numbers its datagrams.
     #[must_use]
-    pub const fn mirror(&self) -> MirrorHeader {
-        let session = MirrorSession { kind: TunnelKind::Sflow, source: self.agent, session: self.sub_agent, engine: 0 };
-        MirrorHeader { session, sequence: Some(self.sequence), vlan: None, is_egress: None, is_truncated: false }
+    pub const fn session(&self) -> MirrorSession {
+        MirrorSession { kind: TunnelKind::Sflow, source: self.agent, session: self.sub_agent, engine: 0 }
+    }
+
+    /// Number of the datagram at its sender, modulo 2^32.
+    #[must_use]
+    pub const fn sequence(&self) -> u32 {
+        self.sequence
+    }
+
+    /// Milliseconds since the agent started, modulo 2^32.
+    #[must_use]
+    pub const fn uptime_ms(&self) -> u32 {
+        self.uptime_ms
     }
 
     fn sample(&mut self) -> Result<SflowSample<'a>, ParseError> {
@@ -192,8 +207,14 @@ impl<'a> SflowDatagram<'a> {
         let [one_in, pool, drops] = own.numbers()?;
         own.skip(if is_expanded { 16 } else { 8 });
         let records = own.number()?;
-        let session = MirrorSession { kind: TunnelKind::Sflow, source: self.agent, session: source, engine: 0 };
-        let header = SampleHeader { session, sequence, one_in, pool: Some(pool), drops };
+        let session = MirrorSession {
+            kind: TunnelKind::Sflow,
+            source: self.agent,
+            session: source,
+            engine: self.sub_agent as u8,
+        };
+        let header =
+            SampleHeader { session, sequence, one_in, pool: Some(pool), drops, uptime_ms: Some(self.uptime_ms) };
         for _ in 0..records {
             if own.data.is_empty() {
                 break;
@@ -300,7 +321,7 @@ fn psample_message(message: &[u8], is_big: bool) -> Option<SampledFrame<'_>> {
     let one_in = if is_probability { u32::MAX / rate.max(1) } else { rate };
     let source = Endpoint::from_ipv4([0; 4]);
     let session = MirrorSession { kind: TunnelKind::Psample, source, session: group, engine: 0 };
-    let header = SampleHeader { session, sequence, one_in, pool: None, drops: 0 };
+    let header = SampleHeader { session, sequence, one_in, pool: None, drops: 0, uptime_ms: None };
     let original_bytes = original_bytes.max(data.len() as u32);
     (!data.is_empty()).then_some(SampledFrame { link_type: LinkType::ETHERNET, data, original_bytes, header })
 }
@@ -350,6 +371,7 @@ mod tests {
             one_in,
             pool: Some(pool),
             drops,
+            uptime_ms: Some(1234),
         };
         let frame = |data, original_bytes, header| {
             SflowSample::Frame(SampledFrame { link_type: LinkType::ETHERNET, data, original_bytes, header })

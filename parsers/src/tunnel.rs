@@ -128,11 +128,30 @@ pub struct MirrorSession {
     pub kind: TunnelKind,
     /// Source address of the tunnel: the switch.
     pub source: Endpoint,
-    /// Session of ERSPAN (10 bits), or key of GRE (0 if it has none).
+    /// Session of ERSPAN (10 bits), or key of GRE (0 if it has none). Of a sample, the interface (sFlow,
+    /// `source_id`) or the group (psample).
     pub session: u32,
-    /// Hardware engine of the switch that sent the frame (ERSPAN III, 6 bits), which has its own
-    /// counter; 0 for other kinds.
+    /// Hardware engine of the switch that sent the frame (ERSPAN III, 6 bits), or the low 8 bits of the
+    /// sub-agent (sFlow): each has its own counter. 0 for other kinds.
     pub engine: u8,
+}
+
+impl MirrorSession {
+    /// Bits of `source_id` (sFlow) that are the index of the source; the others are its class.
+    const INDEX_BITS: u32 = 24;
+
+    /// True for sources of sFlow and psample, which sample frames and do not mirror all of them.
+    #[must_use]
+    pub const fn is_sampler(&self) -> bool {
+        matches!(self.kind, TunnelKind::Sflow | TunnelKind::Psample)
+    }
+
+    /// True for an sFlow source that is one interface (class 0, with an index). Other sources may sample
+    /// at several interfaces, such as a whole switch.
+    #[must_use]
+    pub const fn is_interface(&self) -> bool {
+        matches!(self.kind, TunnelKind::Sflow) && self.session != 0 && self.session >> Self::INDEX_BITS == 0
+    }
 }
 
 impl fmt::Display for MirrorSession {
@@ -146,7 +165,8 @@ impl fmt::Display for MirrorSession {
         };
         write!(f, "{} from {}, {what} {}", self.kind, self.source, self.session)?;
         if self.engine > 0 {
-            write!(f, ", hardware {}", self.engine)?;
+            let what = if matches!(self.kind, TunnelKind::Sflow) { "sub-agent" } else { "hardware" };
+            write!(f, ", {what} {}", self.engine)?;
         }
         Ok(())
     }

@@ -224,10 +224,11 @@ impl LiveProgress {
         self.sampled.map(f64::from).or_else(|| stated().map(|one_in| coverage.with_lost_samples(one_in)))
     }
 
-    /// The estimators of a pair. How many ports are sampled is decided at the end, so the intervals
-    /// cover both cases.
+    /// The estimators of a pair. How many points sample its packets is decided at the end, so the
+    /// intervals cover all cases.
     fn estimators(&self, pair: &LivePair) -> Option<PairEstimators> {
-        let weight = Some(SamplingWeight { one_in: self.one_in()?, ports: SamplingWeight::ONE_OR_TWO });
+        let most = self.live.coverage.sample_sources.most_points().max(2);
+        let weight = Some(SamplingWeight { one_in: self.one_in()?, ports: SamplingWeight::up_to(most) });
         let quality = self.live.quality;
         Some(PairEstimators::of(&SampledConnection { sums: pair.sampled, weight, quality }))
     }

@@ -11,10 +11,14 @@ mod samples;
 pub use inspect::inspect;
 
 use crate::model::coverage::BatchCounts;
-use crate::model::{Batch, Clock, Coverage, PacketFields, PacketFlags, PacketRecord, Packets, TrafficKind};
+use crate::model::{
+    Batch, Clock, Coverage, PacketFields, PacketFlags, PacketRecord, Packets, RecentSamples, SampleCounters,
+    SequenceRuns, TrafficKind,
+};
 use deal::ShardDealer;
 use health::FLOW_CONTROL;
-use ibscope_parsers::frame::{CaptureItem, LinkType, Record};
+use ibscope_parsers::Endpoint;
+use ibscope_parsers::frame::{CaptureItem, Framing, LinkType, Record, erf};
 use ibscope_parsers::ib::crc::{CrcVerdict, verify_icrc, verify_vcrc};
 use ibscope_parsers::link::{Location, NotInfiniband, TunnelKind, TunnelPath};
 use ibscope_parsers::packet_summary::{
@@ -105,37 +109,96 @@ const RECORDS: usize = 64;
 /// it did, the batch would end there.
 #[must_use]
 pub fn decode(batch: Batch, options: &DecodeOptions, shards: Vec<Packets>) -> DecodedBatch {
+    decode_without(batch, options, shards, Vec::new())
+}
+
+/// Leaves out the samples that the input has already: those of datagrams that arrived twice. `recent`
+/// are the samples of the batches before this one, in file order.
+#[must_use]
+pub fn without_repeated_samples(
+    decoded: DecodedBatch,
+    options: &DecodeOptions,
+    recent: &mut RecentSamples,
+) -> DecodedBatch {
+    let repeated = recent.repeated(decoded.counts.sequences.fingerprints());
+    // Few captures have any. Decoding again corrects all counts.
+    if repeated.is_empty() { decoded } else { decode_without(decoded.batch, options, decoded.shards, repeated) }
+}
+
+/// Decodes a batch without the samples at these positions.
+fn decode_without(
+    batch: Batch,
+    options: &DecodeOptions,
+    shards: Vec<Packets>,
+    repeated_samples: Vec<usize>,
+) -> DecodedBatch {
     let mut framing = batch.framing.clone();
     let mut decoder = Decoder {
         bytes: &batch.bytes,
         options,
         clock: options.clocks.get(batch.input as usize).copied().flatten(),
-        counts: BatchCounts::default(),
+        counts: BatchCounts { sequences: SequenceRuns::without(repeated_samples), ..BatchCounts::default() },
         times: BatchTimes::NONE,
         times_ns: Vec::with_capacity(RECORDS),
         packets: ShardDealer::new(shards, batch.bytes.len()),
     };
     let mut records: Vec<Record<'_>> = Vec::with_capacity(RECORDS);
     let repeated_bytes = options.new_from(batch.input as usize).saturating_sub(batch.offset_bytes) as usize;
-    framing.walk(&batch.bytes, |item| match item {
-        CaptureItem::Record(record) if data_offset(&batch.bytes, record.data) < repeated_bytes => {
-            decoder.counts.counts.overlap_packets += 1;
-        }
+    let (new_from, repeated) = pass_repeated(&mut framing, &batch.bytes, repeated_bytes);
+    decoder.counts.counts.overlap_packets = repeated;
+    let before = framing.interface_drops();
+    let states_losses = states_losses(&framing);
+    framing.walk(&batch.bytes[new_from..], |item| match item {
         CaptureItem::Record(record) => {
+            if states_losses {
+                decoder.counts.counts.interface_drops += erf::lost_before(record.data);
+            }
             records.push(*record);
             if records.len() == RECORDS {
                 decoder.records(&mut records);
             }
         }
-        CaptureItem::Statistics(statistics) => decoder.counts.statistics.push(*statistics),
-        CaptureItem::Other => {}
+        CaptureItem::Statistics(_) | CaptureItem::Other => {}
     });
     decoder.records(&mut records);
     let Decoder { mut counts, times, packets, .. } = decoder;
     times.finish(&mut counts);
+    let drops = framing.interface_drops();
+    counts.counts.interface_drops += drops.packets.saturating_sub(before.packets);
+    counts.counts.statistics_left_out = drops.left_out - before.left_out;
     let steps_ns = framing.interfaces().iter().map(|interface| interface.resolution.step_ns());
     counts.counts.clock_ns = steps_ns.max().unwrap_or(0);
     DecodedBatch { shards: packets.finish(), batch, counts }
+}
+
+/// Passes the records at the start of a batch that an earlier file has too: those whose captured bytes
+/// start before `repeated_bytes`, and the blocks between them. Returns the offset after them, and their
+/// number.
+fn pass_repeated(framing: &mut Framing, bytes: &[u8], repeated_bytes: usize) -> (usize, u64) {
+    let (mut at, mut records) = (0, 0);
+    while at < repeated_bytes.min(bytes.len()) {
+        let before = framing.clone();
+        match framing.next(&bytes[at..]) {
+            Ok((CaptureItem::Record(record), _)) if data_offset(bytes, record.data) >= repeated_bytes => {
+                *framing = before;
+                break;
+            }
+            Ok((item, length)) => {
+                records += u64::from(matches!(item, CaptureItem::Record(_)));
+                at += length;
+            }
+            // The walk from here on ends with the same error.
+            Err(_) => break,
+        }
+    }
+    (at, records)
+}
+
+/// True if records state in their headers how many packets were lost before them, and no block does:
+/// ERF in a classic file.
+fn states_losses(framing: &Framing) -> bool {
+    let is_erf = || framing.interfaces().iter().any(|interface| interface.link_type == LinkType::ERF);
+    matches!(framing, Framing::Pcap(_)) && is_erf()
 }
 
 /// State while a batch is decoded.
@@ -237,12 +300,16 @@ fn uncommon_shape(
 ) {
     let path = TunnelPath::default();
     if let Some(frame) = samples::psample(record) {
-        return sampled_frame((record, &path), &frame, place, options, counts, packets);
+        if !sampled_frame((record, &path), &frame, place, options, counts, packets) {
+            counts.counts.records -= 1;
+        }
+        return;
     }
     frame_in_tunnels(record, path, place, options, counts, packets);
 }
 
-/// Decodes a sampled frame. `outer` is the record that holds the sample, and the tunnels around it.
+/// Decodes a sampled frame. The record holds the sample, and `path` are the tunnels around it. False if
+/// the input has the sample already.
 fn sampled_frame(
     (record, path): (&Record<'_>, &TunnelPath),
     frame: &SampledFrame<'_>,
@@ -250,25 +317,27 @@ fn sampled_frame(
     options: &DecodeOptions,
     counts: &mut BatchCounts,
     packets: &mut ShardDealer,
-) {
+) -> bool {
+    let SampleHeader { session, sequence, one_in, pool, drops, uptime_ms } = frame.header;
+    let counters = SampleCounters { sequence, uptime_ms, pool, drops, time_ns };
+    if !counts.sequences.add_sample(session, counters, samples::fingerprint(frame)) {
+        counts.counts.repeated_samples += 1;
+        return false;
+    }
     let Some((sampled, path)) = samples::record_of(record, path, frame) else {
-        return counts.add_other(path, NotInfiniband::TooDeep);
+        counts.add_other(path, NotInfiniband::TooDeep);
+        return true;
     };
     let place = (time_ns, data_offset_of_record + data_offset(record.data, sampled.data));
-    let before = counts.counts.infiniband;
-    let SampleHeader { session, sequence, pool, drops, .. } = frame.header;
-    counts.sequences.add_drops(session, drops);
-    if let Some(pool) = pool {
-        counts.sequences.add_pool(session, sequence, pool);
+    if let Some(pair) = frame_in_tunnels(&sampled, path, place, options, counts, packets) {
+        counts.counts.add_sampled(one_in, 1);
+        counts.sequences.add_packet(session, pair);
     }
-    frame_in_tunnels(&sampled, path, place, options, counts, packets);
-    if counts.counts.infiniband > before {
-        counts.counts.add_sampled(frame.header.one_in, 1);
-    }
+    true
 }
 
-/// Decodes the samples of an sFlow datagram. Each frame counts as a record. False if there are
-/// none.
+/// Decodes the samples of an sFlow datagram. Each frame counts as a record, except those that the
+/// input has already. False if there are none.
 fn sflow_samples(
     (record, path): (&Record<'_>, &TunnelPath),
     place: (i64, usize),
@@ -277,11 +346,12 @@ fn sflow_samples(
     packets: &mut ShardDealer,
 ) -> bool {
     let Some(samples) = samples::datagram(record, path) else { return false };
-    let mut frames = 0;
+    let (mut frames, mut records) = (0, 0);
     for sample in samples {
+        let mut is_repeated = false;
         match sample {
             Ok(SflowSample::Frame(frame)) => {
-                sampled_frame((record, path), &frame, place, options, counts, packets);
+                is_repeated = !sampled_frame((record, path), &frame, place, options, counts, packets);
             }
             Ok(SflowSample::Counters) => continue,
             Ok(SflowSample::Other(format)) => {
@@ -290,12 +360,16 @@ fn sflow_samples(
             Err(error) => counts.add_failed(&error),
         }
         frames += 1;
+        records += u64::from(!is_repeated);
     }
-    counts.counts.records += u64::saturating_sub(frames, 1);
+    if frames > 0 {
+        // The datagram counts as a record already.
+        counts.counts.records = counts.counts.records - 1 + records;
+    }
     frames > 0
 }
 
-/// Decodes a frame at the end of this path.
+/// Decodes a frame at the end of this path. Returns the ends of an InfiniBand packet.
 fn frame_in_tunnels(
     record: &Record<'_>,
     mut path: TunnelPath,
@@ -303,10 +377,11 @@ fn frame_in_tunnels(
     options: &DecodeOptions,
     counts: &mut BatchCounts,
     packets: &mut ShardDealer,
-) {
+) -> Option<(Endpoint, Endpoint)> {
     let is_sample = !path.kinds().is_empty();
     let content = PacketSummary::read_in_tunnels(record, &mut path);
-    if let Some(mirror) = path.mirror() {
+    // Samples have counters, which were added before.
+    if let Some(mirror) = path.mirror().filter(|mirror| !mirror.session.is_sampler()) {
         counts.sequences.add(&mirror);
     }
     match content {
@@ -321,6 +396,7 @@ fn frame_in_tunnels(
             }
             counts.counts.unknown_opcode += u64::from(!brief.bth.opcode.is_known());
             count_packet(&brief, record, place, options, &mut counts.counts, packets);
+            return Some((brief.location.src, brief.location.dst));
         }
         Ok(RecordContent::Other(_))
             if !is_sample && sflow_samples((record, &path), place, options, counts, packets) => {}
@@ -332,6 +408,7 @@ fn frame_in_tunnels(
         }
         Err(error) => counts.add_failed(&error),
     }
+    None
 }
 
 /// Counts a packet and puts it into its shard.

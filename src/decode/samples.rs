@@ -2,7 +2,8 @@
 
 use ibscope_parsers::frame::{LinkType, Record};
 use ibscope_parsers::link::TunnelPath;
-use ibscope_parsers::sampled::{self, SampledFrame, SflowDatagram};
+use ibscope_parsers::sampled::{self, SampleHeader, SampledFrame, SflowDatagram};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// The sampled frame of a netlink record of psample.
 pub(super) fn psample<'a>(record: &Record<'a>) -> Option<SampledFrame<'a>> {
@@ -14,6 +15,20 @@ pub(super) fn psample<'a>(record: &Record<'a>) -> Option<SampledFrame<'a>> {
 pub(super) fn datagram<'a>(record: &Record<'a>, path: &TunnelPath) -> Option<SflowDatagram<'a>> {
     let (start, end) = path.samples()?;
     SflowDatagram::parse(record.data.get(start..end.min(record.data.len()))?).ok()
+}
+
+/// A hash of a sample: of its source and number, the size of its pool, and its frame. Two samples with
+/// one hash are the same sample in a datagram that arrived twice: a source that starts to count again
+/// numbers other frames.
+pub(super) fn fingerprint(frame: &SampledFrame<'_>) -> u64 {
+    let SampledFrame { data, original_bytes, header, .. } = frame;
+    let SampleHeader { session, sequence, pool, .. } = *header;
+    let (high, low) = (session.source.hash64(), session.source.low_bits());
+    let kind = session.kind as u32;
+    let words = [sequence, pool.unwrap_or(0), *original_bytes, session.session, u32::from(session.engine), kind];
+    let (address, words) = ([high, low].map(u64::to_le_bytes), words.map(u32::to_le_bytes));
+    let seed = xxh3_64_with_seed(address.as_flattened(), xxh3_64(words.as_flattened()));
+    xxh3_64_with_seed(data, seed)
 }
 
 /// A sampled frame as a record, with the tunnels around it: `outer` is the record that holds it, and

@@ -317,7 +317,7 @@ impl Capture {
                 }
                 None => "the file is shorter than a magic number".to_owned(),
             };
-            InputError::NotACapture { path: self.path.clone(), found }
+            InputError::NotACapture { path: self.path.clone(), found, advice: format::advice(head) }
         })?;
         self.framing = framing;
         self.format = format::describe(head, &self.framing, self.source.compression);

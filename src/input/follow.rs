@@ -3,7 +3,7 @@
 
 use super::capture::{Capture, Ending};
 use super::fifo::{EndCondition, FifoReader, PAUSE};
-use super::read_files::{FileIdentity, ReadFiles, SharedProgress, head_of, is_same, place_of};
+use super::read_files::{FileIdentity, ReadFiles, SharedProgress, head_of, is_copy, is_same, place_of};
 use super::sflow::SflowListener;
 use super::source::{InputSource, SourceOptions};
 use super::{InputError, is_stdin};
@@ -160,7 +160,7 @@ impl Follower {
     pub(super) fn ending(&self) -> Ending {
         let Ending { mut digests, note, .. } = self.current.ending();
         let files = self.ended_files + u64::from(self.file.is_some());
-        if self.read_files.0.len() > 1 || files > 1 {
+        if self.read_files.by_place.len() > 1 || files > 1 {
             // The bytes of an ended last file are counted already. Digests exist for a single file
             // only.
             digests.length_bytes = self.length_bytes + if self.file.is_some() { digests.length_bytes } else { 0 };
@@ -196,9 +196,10 @@ fn next_file(
     done: &ReadFiles,
     reading: Option<(&Path, &FileIdentity)>,
 ) -> Option<(PathBuf, FileIdentity)> {
-    let is_new = |path: &Path, identity: &FileIdentity| {
-        !reading.is_some_and(|known| is_same(known, (path, identity))) && !done.contain(path, identity)
+    let is_current = |path: &Path, identity: &FileIdentity| {
+        reading.is_some_and(|known| is_same(known, (path, identity)) || is_copy((known.0, &known.1.head), path))
     };
+    let is_new = |path: &Path, identity: &FileIdentity| !is_current(path, identity) && !done.contain(path, identity);
     if !place.is_dir() {
         let identity = FileIdentity::of(place).ok()?;
         return is_new(place, &identity).then(|| (place.to_owned(), identity));
@@ -370,7 +371,7 @@ mod tests {
                 assert_eq!(tail.read(&mut [0; 1000]).unwrap(), 0, "{at_open}, {bytes}: bytes of another capture");
                 let mut read_files = ReadFiles::default();
                 let now = FileIdentity::of(&path).unwrap();
-                read_files.0.insert(now.place, (path.clone(), now));
+                read_files.by_place.insert(now.place, (path.clone(), now));
                 progress.file_into(&mut read_files, path.clone());
                 assert!(next_file(&path, &read_files, None).is_some(), "{at_open}, {bytes}: it was not read yet");
             }
@@ -385,6 +386,62 @@ mod tests {
         let mut read_files = ReadFiles::default();
         progress.file_into(&mut read_files, path.clone());
         assert!(next_file(&path, &read_files, None).is_none(), "it was read");
+    }
+
+    /// `tcpdump -z gzip` replaces each file that is done by a compressed one. With `-W`, the names are used
+    /// again.
+    #[test]
+    fn a_compressed_copy_is_not_read_again() {
+        let gzip = |bytes: &[u8]| {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            encoder.write_all(bytes).unwrap();
+            encoder.finish().unwrap()
+        };
+        let zstd = |bytes: &[u8]| zstd::encode_all(bytes, 1).unwrap();
+        // Compresses badly, so that a file with half of the bytes has a part of the content.
+        let content = |seed: u32| -> Vec<u8> {
+            (0..800_u32).flat_map(|number| (number ^ seed).wrapping_mul(0x9E37_79B1).to_be_bytes()).collect()
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let is_found = |done: &ReadFiles| next_file(folder.path(), done, None).map(|(path, _)| path);
+        for (suffix, packed) in [("gz", gzip(&content(1))), ("zst", zstd(&content(1)))] {
+            let other = if suffix == "gz" { gzip(&content(2)) } else { zstd(&content(2)) };
+            let [name, copy] =
+                ["sink.pcap".to_owned(), format!("sink.pcap.{suffix}")].map(|name| folder.path().join(name));
+            for (first, second, of_second) in [(&name, &copy, &packed), (&copy, &name, &content(1))] {
+                let of_first = if first == &name { content(1) } else { packed.clone() };
+                let (_, progress) = reader(first, &of_first, of_first.len());
+                // While the first one is read, and later; while the second one is written, and later.
+                let parts = [0, 1, of_second.len() / 2, of_second.len()];
+                for part in parts {
+                    fs::write(second, &of_second[..part]).unwrap();
+                    let identity = progress.lock().identity.clone();
+                    let found = next_file(folder.path(), &ReadFiles::default(), Some((first, &identity)));
+                    assert!(found.is_none() || first == &copy, "{suffix}, {part}: its copy while it is read");
+                }
+                let mut read_files = ReadFiles::default();
+                progress.file_into(&mut read_files, first.clone());
+                for part in parts {
+                    fs::write(second, &of_second[..part]).unwrap();
+                    assert_eq!(is_found(&read_files), None, "{suffix}, {part}");
+                }
+                fs::remove_file(first).unwrap();
+                read_files.forget_deleted(folder.path());
+                assert_eq!(is_found(&read_files), None, "{suffix}: the first one was deleted");
+                // Another capture under the first name, while the copy of the old one exists.
+                let of_another = if first == &name { content(2) } else { other.clone() };
+                let (_, progress) = reader(first, &of_another, of_another.len());
+                assert_eq!(is_found(&read_files).as_ref(), Some(first), "{suffix}: another capture");
+                progress.file_into(&mut read_files, first.clone());
+                assert_eq!(is_found(&read_files), None, "{suffix}: the copy of the old capture");
+                fs::remove_file(second).unwrap();
+                read_files.forget_deleted(folder.path());
+                fs::write(second, if second == &copy { &packed } else { &of_first }).unwrap();
+                assert_eq!(is_found(&read_files).as_ref(), Some(second), "{suffix}: a copy of no file");
+                fs::remove_file(first).unwrap();
+                fs::remove_file(second).unwrap();
+            }
+        }
     }
 
     /// A program that rotates captures renames a file, while it is read or later, and starts a new one
@@ -402,12 +459,12 @@ mod tests {
         fs::write(&path, [2; 100]).unwrap();
         let (found, second) = next_file(folder.path(), &read_files, reading).unwrap();
         assert_eq!(found, path);
-        read_files.0.insert(first.place, (path.clone(), first));
-        read_files.0.insert(second.place, (path, second));
+        read_files.by_place.insert(first.place, (path.clone(), first));
+        read_files.by_place.insert(second.place, (path, second));
         read_files.forget_deleted(folder.path());
         assert!(next_file(folder.path(), &read_files, None).is_none(), "both were read");
         fs::remove_file(&renamed).unwrap();
         read_files.forget_deleted(folder.path());
-        assert_eq!(read_files.0.len(), 1);
+        assert_eq!(read_files.by_place.len(), 1);
     }
 }

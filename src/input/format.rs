@@ -28,6 +28,15 @@ pub(super) fn describe(head: &[u8], framing: &Framing, compression: &str) -> Str
     format!("{container}, {links}, {compression}")
 }
 
+/// The next step for a file that starts with these bytes and is no capture.
+pub(super) const fn advice(head: &[u8]) -> &'static str {
+    match head {
+        [0xFD, b'7', b'z', b'X', b'Z', 0, ..] => "This file is compressed with xz: decompress it first with `xz -d`",
+        [b'B', b'Z', b'h', b'1'..=b'9', ..] => "This file is compressed with bzip2: decompress it first with `bunzip2`",
+        _ => "Captures in other formats can be converted: editcap -F pcapng IN OUT",
+    }
+}
+
 /// Reason why captures of this link type cannot be analyzed; `None` if they can.
 pub(super) fn unusable(link_type: LinkType) -> Option<&'static str> {
     match link_type {

@@ -80,7 +80,7 @@ pub enum InputError {
     /// The file does not start like a capture.
     #[error(
         "{}: not a capture file (offset 0: {found}); ibscope reads pcap and pcapng, plain or compressed with gzip or \
-         zstd. Captures in other formats can be converted: editcap -F pcapng IN OUT",
+         zstd. {advice}",
         path.display()
     )]
     NotACapture {
@@ -88,6 +88,8 @@ pub enum InputError {
         path: PathBuf,
         /// The start of the file.
         found: String,
+        /// The next step for the user.
+        advice: &'static str,
     },
     /// The file ends before its first packet does.
     #[error(

@@ -1,12 +1,16 @@
 //! Which files were read: a file that grows, is renamed, or is written again is identified by its
 //! inode number and its first bytes.
 //!
+//! A program that rotates captures may compress a file when it is done: `tcpdump -z gzip` replaces
+//! `NAME` by `NAME.gz`. Such a copy is identified by its name and the first bytes of its content.
+//!
 //! In: files and the bytes that were read of them. Out: whether a file is one of those. Invariant: a
 //! file that contains another capture than the one that was read counts as unread.
 
+use super::source::{InputSource, SourceOptions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,26 +44,93 @@ impl FileIdentity {
     }
 }
 
-/// Files that were read or rejected, with their names then, by device and inode number.
+/// Files that were read or rejected.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ReadFiles(pub(super) BTreeMap<(u64, u64), (PathBuf, FileIdentity)>);
+pub(super) struct ReadFiles {
+    /// By device and inode number: the name then, and the identity.
+    pub(super) by_place: BTreeMap<(u64, u64), (PathBuf, FileIdentity)>,
+    /// By name without the suffix of a compression: the name of the last such file, and the first bytes
+    /// of its content.
+    contents: BTreeMap<PathBuf, (PathBuf, Vec<u8>)>,
+}
 
 impl ReadFiles {
     /// True if the file was read, under this name or another one: a program that rotates captures may
-    /// rename them.
+    /// rename or compress them.
     pub(super) fn contain(&self, path: &Path, identity: &FileIdentity) -> bool {
-        self.0.get(&identity.place).is_some_and(|(known_path, known)| is_same((known_path, known), (path, identity)))
+        self.contain_place(path, identity) || self.contain_copy(path)
     }
 
-    /// Forgets files that exist neither under their names nor in the watched folder.
+    fn contain_place(&self, path: &Path, identity: &FileIdentity) -> bool {
+        let known = self.by_place.get(&identity.place);
+        known.is_some_and(|(known_path, known)| is_same((known_path, known), (path, identity)))
+    }
+
+    fn contain_copy(&self, path: &Path) -> bool {
+        self.contents.get(&plain_name(path)).is_some_and(|(read, head)| is_copy((read, head), path))
+    }
+
+    /// Forgets files that exist neither under their names nor in the watched folder. Compressed copies
+    /// are remembered on their own, because a later file may get the name of the first one.
     pub(super) fn forget_deleted(&mut self, watched: &Path) {
         let entries = fs::read_dir(watched).into_iter().flatten().flatten();
-        let in_folder: BTreeSet<(u64, u64)> =
-            entries.filter_map(|entry| fs::metadata(entry.path()).ok()).map(|found| place_of(&found)).collect();
-        self.0.retain(|place, (path, _)| {
+        let files: Vec<(PathBuf, Metadata)> =
+            entries.filter_map(|entry| Some((entry.path(), fs::metadata(entry.path()).ok()?))).collect();
+        for (path, _) in files.iter().filter(|(_, found)| found.is_file()) {
+            if let Ok(identity) = FileIdentity::of(path)
+                && !self.contain_place(path, &identity)
+                && self.contain_copy(path)
+            {
+                self.by_place.insert(identity.place, (path.clone(), identity));
+            }
+        }
+        let in_folder: BTreeSet<(u64, u64)> = files.iter().map(|(_, found)| place_of(found)).collect();
+        self.by_place.retain(|place, (path, _)| {
             in_folder.contains(place) || fs::metadata(path).is_ok_and(|found| place_of(&found) == *place)
         });
+        let names: BTreeSet<&PathBuf> = files.iter().map(|(path, _)| path).collect();
+        self.contents.retain(|_, (read, _)| names.contains(read));
     }
+}
+
+/// File header and first record header of a classic file, the shortest capture with a packet. Nothing was
+/// counted from a shorter file.
+const LEAST_CAPTURE_BYTES: usize = 40;
+
+/// Suffixes of compressed files.
+const COMPRESSED: [&str; 5] = ["gz", "zst", "xz", "bz2", "lz4"];
+
+fn is_compressed_name(path: &Path) -> bool {
+    path.extension().is_some_and(|suffix| COMPRESSED.iter().any(|own| suffix == *own))
+}
+
+/// The name without the suffix of a compression.
+fn plain_name(path: &Path) -> PathBuf {
+    if is_compressed_name(path) { path.with_extension("") } else { path.to_owned() }
+}
+
+/// True if `path` is another form, compressed or not, of a file that was read; `head` are the first bytes
+/// of its content. A copy that is not written yet, or that cannot be decompressed, counts as one.
+pub(super) fn is_copy((read, head): (&Path, &[u8]), path: &Path) -> bool {
+    if read == path || head.len() < LEAST_CAPTURE_BYTES || plain_name(read) != plain_name(path) {
+        return false;
+    }
+    let own = content_head(path);
+    head.starts_with(&own) || own.starts_with(head)
+}
+
+/// The first bytes of the content of a file, at most [`HEAD_BYTES`]; less if the file is being written, and
+/// nothing if it cannot be decompressed.
+fn content_head(path: &Path) -> Vec<u8> {
+    let mut head = Vec::new();
+    let Ok(file) = File::open(path) else { return head };
+    let Ok(source) = InputSource::new(Box::new(file), &SourceOptions::default()) else { return head };
+    if source.compression == "plain" && is_compressed_name(path) {
+        return head;
+    }
+    // The bytes before an error are part of the content.
+    let _ = source.take(HEAD_BYTES as u64).read_to_end(&mut head);
+    head
 }
 
 /// True if a file that was read is this one. Nothing distinguishes an empty file from a new one with the
@@ -115,9 +186,11 @@ impl SharedProgress {
     pub(super) fn file_into(&self, read_files: &mut ReadFiles, path: PathBuf) {
         let progress = self.lock();
         if progress.is_overwritten {
-            read_files.0.remove(&progress.identity.place);
+            read_files.by_place.remove(&progress.identity.place);
         } else {
-            read_files.0.insert(progress.identity.place, (path, progress.identity.clone()));
+            let head = if is_compressed_name(&path) { content_head(&path) } else { progress.identity.head.clone() };
+            read_files.contents.insert(plain_name(&path), (path.clone(), head));
+            read_files.by_place.insert(progress.identity.place, (path, progress.identity.clone()));
         }
     }
 }

@@ -8,7 +8,7 @@
 use super::InputError;
 use super::fifo::{EndCondition, PAUSE};
 use crate::model::live::DatagramCounts;
-use crate::model::{MirrorSequences, SequenceRuns};
+use crate::model::{MirrorSequences, SampleCounters, SequenceRuns};
 use ibscope_parsers::sampled::{SFLOW_PORT, SflowDatagram};
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -56,14 +56,17 @@ impl DatagramCounter {
         }
     }
 
-    fn add(&self, datagram: &[u8]) {
+    /// Adds a datagram that arrived at this time.
+    fn add(&self, datagram: &[u8], time_ns: i64) {
         let mut own = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         own.datagrams += 1;
         match SflowDatagram::parse(datagram) {
             Ok(parsed) => {
-                let mut run = SequenceRuns::default();
-                run.add(&parsed.mirror());
-                own.sequences.add(&run);
+                let mut batch = SequenceRuns::default();
+                let (sequence, uptime_ms) = (parsed.sequence(), Some(parsed.uptime_ms()));
+                let counters = SampleCounters { sequence, uptime_ms, time_ns, ..SampleCounters::default() };
+                batch.add_counters(parsed.session(), counters);
+                own.sequences.add(&batch);
             }
             Err(_) => own.other_datagrams += 1,
         }
@@ -126,8 +129,8 @@ impl Read for SflowReader {
             match self.listener.socket.recv_from(&mut self.datagram) {
                 Ok((length, sender)) => {
                     let datagram = self.datagram.get(..length).unwrap_or_default();
-                    self.listener.counts.add(datagram);
                     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                    self.listener.counts.add(datagram, now.as_nanos() as i64);
                     let mut record = std::mem::take(&mut self.bytes).into_inner();
                     record.clear();
                     put_record(&mut record, (now.as_secs() as u32, now.subsec_nanos()), sender, datagram);
@@ -184,6 +187,24 @@ mod tests {
     use super::*;
     use ibscope_parsers::frame::LinkType;
     use ibscope_parsers::link::{TunnelPath, locate_in_tunnels};
+
+    /// A datagram without samples.
+    fn datagram(sequence: u32, uptime_ms: u32) -> Vec<u8> {
+        [5, 1, 0x0A00_0001, 0, sequence, uptime_ms, 0].map(u32::to_be_bytes).concat()
+    }
+
+    /// Datagrams 3003 and 3004 are lost; 3001 arrives twice, and then the agent restarts.
+    #[test]
+    fn a_restart_of_an_agent_loses_no_datagrams() {
+        let counter = DatagramCounter::default();
+        let numbers = [3000, 3001, 3001, 3002, 3005, 1, 2, 4];
+        for (place, sequence) in (0_i64..).zip(numbers) {
+            let uptime_ms = if sequence < 3000 { 100 } else { 900_000 } + place as u32 * 1000;
+            counter.add(&datagram(sequence, uptime_ms), place * 1_000_000_000);
+        }
+        let counts = counter.counts();
+        assert_eq!((counts.datagrams, counts.other_datagrams, counts.lost_datagrams), (8, 0, 2 + 1));
+    }
 
     /// Both versions of IP, and the smallest and the largest datagram.
     #[test]

@@ -5,7 +5,7 @@ use super::fifo::{EndCondition, FifoReader};
 use super::{InputError, is_stdin};
 use sha2::{Digest, Sha256};
 use std::fs::File;
-use std::io::{self, Read, Seek as _, SeekFrom};
+use std::io::{self, BufRead, Read, Seek as _, SeekFrom};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -184,6 +184,51 @@ impl<R: Read> Read for LimitedReader<R> {
     }
 }
 
+/// The content of the members of a gzip file, one after the other. Zeros behind a member are padding,
+/// as in the files of some tape and backup programs; `gunzip` ignores them too.
+enum GzipMembers<R> {
+    /// Inside a member.
+    Member(Box<flate2::bufread::GzDecoder<R>>),
+    /// Behind a member.
+    Behind(R),
+    Ended,
+}
+
+impl<R: BufRead> Read for GzipMembers<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let has_next = match self {
+                Self::Member(decoder) => match decoder.read(buffer)? {
+                    0 if !buffer.is_empty() => false,
+                    count => return Ok(count),
+                },
+                Self::Behind(input) => skip_zeros(input)?,
+                Self::Ended => return Ok(0),
+            };
+            *self = match std::mem::replace(self, Self::Ended) {
+                Self::Member(decoder) => Self::Behind(decoder.into_inner()),
+                Self::Behind(input) if has_next => Self::Member(Box::new(flate2::bufread::GzDecoder::new(input))),
+                Self::Behind(_) | Self::Ended => Self::Ended,
+            };
+        }
+    }
+}
+
+/// Skips zeros. Returns false at the end of the input.
+fn skip_zeros(input: &mut impl BufRead) -> io::Result<bool> {
+    loop {
+        let bytes = match input.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            bytes => bytes?,
+        };
+        let (zeros, length) = (bytes.iter().take_while(|byte| **byte == 0).count(), bytes.len());
+        input.consume(zeros);
+        if zeros < length || length == 0 {
+            return Ok(length > 0);
+        }
+    }
+}
+
 impl InputSource {
     /// Opens a path, or standard input for `-`.
     pub(super) fn open(path: &Path, options: &SourceOptions) -> Result<Self, InputError> {
@@ -238,7 +283,7 @@ impl InputSource {
             (unpacked(Box::new(decoder) as Box<dyn Read + Send>), "zstd")
         } else if is_gzip {
             let buffered = io::BufReader::with_capacity(READ_BYTES, whole);
-            (unpacked(Box::new(flate2::bufread::MultiGzDecoder::new(buffered))), "gzip")
+            (unpacked(Box::new(GzipMembers::Behind(buffered))), "gzip")
         } else {
             (Box::new(whole) as Box<dyn Read + Send>, "plain")
         };
@@ -318,6 +363,24 @@ mod tests {
         assert_eq!(read([&skippable[..], &zstd(&both)].concat()).0.unwrap(), both);
         assert_eq!(read(vec![1]).0.unwrap(), [1]);
         assert_eq!(read(Vec::new()).0.unwrap(), Vec::<u8>::new());
+    }
+
+    /// Files on tapes are padded to whole blocks; a member may follow.
+    #[test]
+    fn zeros_behind_a_gzip_member_are_padding() {
+        let (first, second) = ([7u8].repeat(300_000), [9u8].repeat(10));
+        for zeros in [1, 511, 2 * READ_BYTES] {
+            let padding = vec![0; zeros];
+            let (found, digests) = read([gzip(&first), padding.clone()].concat());
+            assert_eq!(found.unwrap(), first, "{zeros}");
+            // The digests cover the padding.
+            assert_eq!(digests.length_bytes, (gzip(&first).len() + zeros) as u64);
+            let (found, _) = read([gzip(&first), padding.clone(), gzip(&second), padding].concat());
+            assert_eq!(found.unwrap(), [first.clone(), second.clone()].concat(), "{zeros}");
+        }
+        // Anything else is an error.
+        let garbage = read([gzip(&second), vec![0, 0, 1]].concat()).0;
+        assert!(garbage.is_err(), "{garbage:?}");
     }
 
     /// A frame of a few KiB that would decompress to 16 GiB.

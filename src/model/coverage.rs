@@ -1,8 +1,7 @@
 //! How much of a capture was decoded: part of every result.
 
 use super::pause_series::PauseSeries;
-use super::{MirrorLoss, SamplerSteps, SequenceRuns, TimestampStats, duration};
-use ibscope_parsers::frame::Statistics;
+use super::{MirrorLoss, SampleSources, SamplerSteps, SequenceRuns, TimestampStats, duration};
 use ibscope_parsers::link::{NotInfiniband, TunnelKind, TunnelPath};
 use ibscope_parsers::{Layer, ParseError};
 use serde::{Deserialize, Serialize};
@@ -42,6 +41,13 @@ pub struct Coverage {
     /// field of the samples.
     #[serde(skip_serializing_if = "SamplerSteps::is_empty", default)]
     pub sampler_steps: SamplerSteps,
+    /// Samples that the input has already, because their datagram arrived twice. No other number counts
+    /// them.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub repeated_samples: u64,
+    /// The sources of the samples.
+    #[serde(skip_serializing_if = "SampleSources::is_empty", default)]
+    pub sample_sources: SampleSources,
     /// Records outside `--from` and `--to`; of the counts above they are in `records` only.
     pub outside_window: u64,
     /// InfiniBand packets that were not captured in full.
@@ -69,7 +75,8 @@ pub struct Coverage {
     /// Native packets with a wrong VCRC.
     #[serde(default)]
     pub vcrc_bad: u64,
-    /// Packets dropped according to the capturing interfaces (pcapng interface statistics).
+    /// Packets that the capturing interfaces report as dropped: in pcapng statistics and packet blocks, and
+    /// in ERF headers.
     pub interface_drops: u64,
     /// Second copies of packets that passed two observation points of one file.
     pub mirror_copies: u64,
@@ -258,6 +265,8 @@ impl Coverage {
         other.sampling_rates.iter().for_each(|(one_in, frames)| self.add_sampled(*one_in, *frames));
         self.sampling_rates_left_out += other.sampling_rates_left_out;
         self.sampler_steps.merge(&other.sampler_steps);
+        self.repeated_samples += other.repeated_samples;
+        self.sample_sources.merge(&other.sample_sources);
         self.pause_frames_left_out += other.pause_frames_left_out;
         self.bound_pauses();
         self.outside_window += other.outside_window;
@@ -356,8 +365,7 @@ impl Coverage {
     /// packets. Samples that were lost, or dropped by the agent, raise N.
     #[must_use]
     pub fn with_lost_samples(&self, one_in: u32) -> f64 {
-        let lost = self.lost_mirrored_frames() as f64;
-        f64::from(one_in) * (1.0 + lost / self.sampled_frames().max(1) as f64)
+        self.sample_sources.with_lost_samples(f64::from(one_in))
     }
 
     /// Records that are not InfiniBand.
@@ -395,8 +403,6 @@ pub struct BatchCounts {
     pub sequences: SequenceRuns,
     /// Undecoded records by layer and whether they were truncated.
     pub failed: BTreeMap<(Layer, bool), u64>,
-    /// Interface statistics in file order.
-    pub statistics: Vec<Statistics>,
     /// Times of the first and last record with a time.
     pub times_ns: Option<(i64, i64)>,
     /// Statistics of equal times.

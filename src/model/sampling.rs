@@ -55,7 +55,8 @@ pub struct Sampling {
     pub one_in: Option<f64>,
     /// Source of the rate.
     pub source: RateSource,
-    /// Squared relative standard error of an inferred rate; 0 for a rate that is given or stated.
+    /// Squared relative standard error of an inferred rate, or of a stated rate if sources lost different
+    /// shares of their samples; else 0.
     pub rate_variance: f64,
     /// Packets are taken at a regular distance instead of at random.
     pub is_periodic: bool,
@@ -115,8 +116,8 @@ impl AddAssign for SampledSums {
 pub struct SamplingWeight {
     /// An observation point takes one of this many packets.
     pub one_in: f64,
-    /// Observation points that sample the connection independently of each other, or one of the
-    /// three constants of this type.
+    /// One or two: observation points that sample the connection independently of each other. Others:
+    /// one of the constants of this type, or the result of [`Self::points`] or [`Self::up_to`].
     pub ports: u32,
 }
 
@@ -131,14 +132,53 @@ impl SamplingWeight {
     /// because the mirror sampled before it made its copies.
     pub const TWO_TOGETHER: u32 = 4;
 
-    /// For [`Self::ONE_OR_TWO`], the weight with one port.
-    const fn with_one_port(self) -> Option<Self> {
-        if self.ports == Self::ONE_OR_TWO { Some(Self { ports: 1, ..self }) } else { None }
+    /// Is added to a number of three or more points.
+    const POINTS: u32 = 100;
+    /// Is added to the largest of several possible numbers of points.
+    const UP_TO: u32 = 200;
+    /// Points of a packet at most: a path has no more switches, and each has two interfaces on it.
+    pub const MOST_POINTS: u32 = 32;
+
+    /// The code of a number of points that sample independently.
+    #[must_use]
+    pub const fn points(points: u32) -> u32 {
+        if points <= 2 { points } else { Self::POINTS + points }
     }
 
-    /// Number of ports; the larger candidate if the number is not known.
-    const fn most_ports(self) -> u32 {
-        if self.ports == 1 { 1 } else { 2 }
+    /// The code of one to so many points: the interval covers all of these numbers.
+    #[must_use]
+    pub const fn up_to(points: u32) -> u32 {
+        match points {
+            0 | 1 => 1,
+            2 => Self::ONE_OR_TWO,
+            Self::MOST_POINTS.. => Self::UP_TO + Self::MOST_POINTS,
+            _ => Self::UP_TO + points,
+        }
+    }
+
+    /// True for a number that [`Self::ports`] can have.
+    #[must_use]
+    pub const fn is_code(ports: u32) -> bool {
+        let (base, points) = (ports / Self::POINTS * Self::POINTS, ports % Self::POINTS);
+        let is_base = base == Self::POINTS || base == Self::UP_TO;
+        ports <= Self::TWO_TOGETHER || is_base && points > 2 && points <= Self::MOST_POINTS
+    }
+
+    /// If the number of ports is not known, the weight with one port.
+    const fn with_one_port(self) -> Option<Self> {
+        let is_unclear = self.ports == Self::ONE_OR_TWO || self.ports > Self::UP_TO;
+        if is_unclear { Some(Self { ports: 1, ..self }) } else { None }
+    }
+
+    /// Number of ports; the largest candidate if the number is not known.
+    #[must_use]
+    pub const fn most_ports(self) -> u32 {
+        match self.ports {
+            1 => 1,
+            ports if ports > Self::UP_TO => ports - Self::UP_TO,
+            ports if ports > Self::POINTS => ports - Self::POINTS,
+            _ => 2,
+        }
     }
 
     /// Transmissions per observation, and the share of the observations' variance that sampling
@@ -191,6 +231,8 @@ pub struct Estimator {
     counted: f64,
     /// Estimate of a part that may belong to the sum or not.
     doubtful: f64,
+    /// The largest possible weight of a sample in relation to the one that it has here; 0 for 1.
+    weight_ratio: f64,
     /// Some samples have no weight.
     is_unknown: bool,
 }
@@ -256,6 +298,7 @@ impl Estimator {
         self.variance += other.variance;
         self.counted += other.counted;
         self.doubtful += other.doubtful;
+        self.weight_ratio = self.weight_ratio.max(other.weight_ratio);
         self.is_unknown |= other.is_unknown;
     }
 
@@ -268,8 +311,8 @@ impl Estimator {
         if self.samples < MIN_SAMPLES || self.squares < self.min_squares {
             return Estimate::TooFew;
         }
-        let (low, _) = self.interval(self.estimate, quality);
-        let (_, high) = self.interval(self.estimate + self.doubtful, quality);
+        let (low, _) = self.interval(self.estimate, 1.0, quality);
+        let (_, high) = self.interval(self.estimate + self.doubtful, self.weight_ratio.max(1.0), quality);
         let estimate = self.estimate + self.doubtful / 2.0;
         Estimate::Known(EstimatedValue {
             estimate: estimate.round() as u64,
@@ -279,9 +322,10 @@ impl Estimator {
     }
 
     /// The 95 % score interval around `estimate`: all values from which the estimate is at most `Z`
-    /// standard deviations away. The variance is proportional to the value.
-    fn interval(&self, estimate: f64, quality: EstimateQuality) -> (f64, f64) {
-        let variance = self.variance + quality.rate_variance * estimate * estimate;
+    /// standard deviations away. The variance is proportional to the value, and to the weights of the
+    /// samples, which are `weight_ratio` times as large.
+    fn interval(&self, estimate: f64, weight_ratio: f64, quality: EstimateQuality) -> (f64, f64) {
+        let variance = weight_ratio * self.variance + quality.rate_variance * estimate * estimate;
         let (z, factor) = if quality.is_periodic { (PERIODIC_FACTOR * Z, PERIODIC_FACTOR) } else { (Z, 1.0) };
         let per_unit = variance / self.estimate;
         let center = estimate + z * z * per_unit / 2.0;
@@ -321,6 +365,16 @@ impl EstimateQuality {
 }
 
 impl Sampling {
+    /// The variance of a rate that differs between sources by at most this factor: the interval is wide
+    /// enough for the errors of sampling at either end.
+    #[must_use]
+    pub fn variance_of_ratio(ratio: f64) -> f64 {
+        // Without errors of sampling, the ends of the interval are the estimate divided by and times a
+        // factor f with f + 1/f = 2 + Z² V, so √f - 1/√f = Z √V. Errors need room beyond the ratio.
+        let difference = 2.0 * (ratio.sqrt() - 1.0 / ratio.sqrt());
+        (difference / Z).powi(2)
+    }
+
     /// True if the numbers are possible. A profile from a file may be damaged.
     #[must_use]
     pub fn is_sound(&self) -> bool {
@@ -399,6 +453,7 @@ impl PairEstimators {
             estimator.add(samples, sum as f64, squares as f64, by_observation, weight.most_ports());
             if let Some(one) = weight.with_one_port() {
                 estimator.doubtful = (one.per_observation().0 - by_observation.0) * sum as f64;
+                estimator.weight_ratio = one.per_observation().0 / by_observation.0;
             }
             estimator
         };
@@ -456,6 +511,7 @@ impl PairEstimators {
         let by_transmission = weight.per_transmission();
         self.messages.add(certain, certain as f64, certain as f64, by_transmission, 1);
         let most = weight.with_one_port().map_or(by_transmission.0, |one| one.per_transmission().0);
+        self.messages.weight_ratio = most / by_transmission.0;
         self.messages.doubtful = doubtful as f64 * most + certain as f64 * (most - by_transmission.0);
     }
 
@@ -575,6 +631,26 @@ mod tests {
         let two = known(1000, SamplingWeight { one_in: 10.0, ports: 2 });
         assert_eq!((one.estimate, two.estimate), (5000, 5000));
         assert!(two.high - two.low < one.high - one.low);
+    }
+
+    /// Three points take three times as many samples. If the number is not known, the interval holds the
+    /// totals of one, two and three points.
+    #[test]
+    fn three_points_and_unknown_numbers_of_points() {
+        let of = |points| known(900, SamplingWeight { one_in: 10.0, ports: points });
+        let three = of(SamplingWeight::points(3));
+        assert_eq!((three.estimate, of(1).estimate), (3000, 9000));
+        let unclear = of(SamplingWeight::up_to(3));
+        assert_eq!((unclear.low, unclear.estimate, unclear.high), (three.low, 6000, of(1).high));
+        let codes = [0, 1, 2, 3, 4, 103, 132, 203, 232];
+        assert!(codes.into_iter().all(SamplingWeight::is_code));
+        assert!(![5, 100, 102, 133, 202, 233, 303, u32::MAX].into_iter().any(SamplingWeight::is_code));
+        for points in 1..=SamplingWeight::MOST_POINTS {
+            for ports in [SamplingWeight::points(points), SamplingWeight::up_to(points)] {
+                assert!(SamplingWeight::is_code(ports));
+                assert_eq!(SamplingWeight { one_in: 10.0, ports }.most_ports(), points);
+            }
+        }
     }
 
     #[test]

@@ -19,13 +19,12 @@ use crate::flow::{self, Depth, Events, Tracker, UnionInput, UnionLedgers};
 use crate::input::{Capture, Ending, Feed, FeedTask};
 use crate::model::profile::{CmRow, Input};
 use crate::model::{
-    ConnectionEnd, ConnectionKey, ConnectionShare, Coverage, LiveSums, MirrorSequences, PacketRef, Packets, Sample,
-    TimestampStats, TrafficKind,
+    ConnectionEnd, ConnectionKey, ConnectionShare, Coverage, LiveSums, MirrorSequences, PacketRecord, PacketRef,
+    Packets, RecentSamples, Sample, TimestampStats, TrafficKind,
 };
 use crate::reduce::{self, Accumulator, TransitSample};
 use ibscope_parsers::PathFields;
 use rayon::prelude::*;
-use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Batches of a round per worker thread: enough that workers seldom wait at the end of a round.
@@ -35,8 +34,6 @@ pub(super) const BATCHES_PER_THREAD: usize = 2;
 const PREFETCHED_PACKETS: usize = 64;
 /// Connection management messages that are kept per input and shard.
 const MAX_CM: usize = 1 << 16;
-/// Interfaces of an input whose drops are counted; a damaged capture may name any number.
-const MAX_INTERFACES: usize = 1 << 12;
 
 /// How the inputs are read: the files of each stream in order, and how their records are decoded.
 pub(super) struct Reading<'a> {
@@ -138,11 +135,41 @@ struct InputState {
     shards: Vec<Shard>,
     coverage: Coverage,
     last_time_ns: Option<i64>,
+    followed: FollowedFiles,
     timestamps: TimestampStats,
-    /// Drops by interface: these counters only grow, so the largest value is the last.
-    drops: BTreeMap<u32, u64>,
     /// Sequence numbers of mirrors in all files of the stream that begins with this input.
     mirrors: MirrorSequences,
+    /// The last samples of sFlow and psample in these files.
+    recent_samples: RecentSamples,
+}
+
+/// The files of an input that grows, which are read one after the other and not compared: a file may
+/// begin with records of the file before it. Files of other inputs are compared (`seam`).
+#[derive(Default)]
+struct FollowedFiles {
+    /// The last time of the files before the current one, as long as its records may be theirs too.
+    shared_until_ns: Option<i64>,
+    /// The longest step to an earlier time within a file, in nanoseconds.
+    longest_step_ns: i64,
+}
+
+impl FollowedFiles {
+    /// Takes the next batch of an input with these counts so far. Returns the number of its packets that
+    /// a file before its own may hold too. `step_ns` is the step to an earlier time before the batch.
+    fn shared_packets(&mut self, decoded: &DecodedBatch, so_far: &Coverage, step_ns: i64) -> u64 {
+        let own = &decoded.counts.counts;
+        if decoded.batch.first_record == 0 && so_far.records > 0 {
+            // Several threads of a capturing program may exchange records, in a file and at its end.
+            self.shared_until_ns = so_far.last_time_ns.filter(|_| step_ns > self.longest_step_ns);
+        } else {
+            self.longest_step_ns = self.longest_step_ns.max(step_ns);
+        }
+        self.longest_step_ns = self.longest_step_ns.max(own.longest_backwards_ns);
+        let Some(until_ns) = self.shared_until_ns else { return 0 };
+        self.shared_until_ns = Some(until_ns).filter(|_| own.first_time_ns.is_none_or(|first_ns| first_ns <= until_ns));
+        let is_shared = |packet: &&PacketRecord| packet.time_ns != PacketRecord::NO_TIME && packet.time_ns <= until_ns;
+        decoded.shards.iter().map(|packets| packets.records.iter().filter(is_shared).count() as u64).sum()
+    }
 }
 
 pub(super) struct Shard {
@@ -189,9 +216,10 @@ impl Analysis {
             shards: (0..SHARDS).map(|_| shard()).collect(),
             coverage: Coverage::default(),
             last_time_ns: None,
+            followed: FollowedFiles::default(),
             timestamps: TimestampStats::default(),
-            drops: BTreeMap::new(),
             mirrors: MirrorSequences::default(),
+            recent_samples: RecentSamples::default(),
         };
         Self {
             inputs: (0..inputs).map(|_| input()).collect(),
@@ -228,14 +256,17 @@ impl Analysis {
         feed: &mut Feed,
     ) {
         let (samples, buffers, share) = (self.sample.take(), std::mem::take(&mut self.buffers), self.share);
-        let decode = |batch| {
-            let mut decoded = decode::decode(batch, options, buffers.take());
-            let candidates =
-                samples.as_ref().map(|samples| samples.candidates(decoded.shards.iter().flat_map(Packets::iter)));
+        let keep_share = |decoded: &mut DecodedBatch| {
             if let Some(share) = share {
                 let shards = decoded.shards.iter_mut().enumerate();
                 shards.filter(|(shard, _)| !share.has_shard(*shard)).for_each(|(_, packets)| packets.clear());
             }
+        };
+        let decode = |batch| {
+            let mut decoded = decode::decode(batch, options, buffers.take());
+            let candidates =
+                samples.as_ref().map(|samples| samples.candidates(decoded.shards.iter().flat_map(Packets::iter)));
+            keep_share(&mut decoded);
             (decoded, candidates)
         };
         let digest = |feed: &mut Feed| feed.digest(decoded.iter().map(|decoded| &decoded.batch));
@@ -255,6 +286,10 @@ impl Analysis {
                 if let (Some(samples), Some(candidates)) = (&mut self.sample, candidates) {
                     samples.add(candidates);
                 }
+                let stream = self.first_of_stream[self.current_inputs[own.batch.input as usize]];
+                let recent = &mut self.inputs[stream].recent_samples;
+                let mut own = decode::without_repeated_samples(own, options, recent);
+                keep_share(&mut own);
                 decoded.push(own);
             }
         }
@@ -275,8 +310,8 @@ impl Analysis {
         let mut live = reduce::live_sums(&connections);
         let mirror_copies = std::mem::replace(&mut live.coverage, input.coverage.clone()).mirror_copies;
         live.coverage.mirror_copies = mirror_copies;
-        live.coverage.interface_drops = input.dropped();
         live.coverage.mirror_losses = input.mirrors.losses();
+        live.coverage.sample_sources = input.mirrors.sample_sources();
         live.coverage.untracked_packets = input.untracked();
         live
     }
@@ -306,15 +341,23 @@ impl Analysis {
         bounds.enforce_roughly(&mut all_sums(inputs));
     }
 
-    /// Ends the analysis and makes the profile. `inputs` are the captures, `notes` those of
-    /// reading.
+    /// Ends the analysis of inputs that grow, and makes the profile. `inputs` are the captures, `notes`
+    /// those of reading.
     pub(super) fn finish(
         self,
         inputs: Vec<Input>,
-        notes: Vec<String>,
+        mut notes: Vec<String>,
         transits: Vec<Transits>,
         options: &AnalysisOptions,
     ) -> Result<AnalysisResult, PipelineError> {
+        let shared = inputs.iter().zip(&self.inputs).filter(|(_, state)| state.coverage.overlap_left_out > 0);
+        notes.extend(shared.map(|(input, _)| {
+            format!(
+                "{}: a file begins before the end of the file before it, so both may hold the same packets, and `watch` does \
+                 not compare its files; `ibscope analyze` counts the packets of such files once",
+                input.name
+            )
+        }));
         conclude(self.end(), inputs, (notes, &[]), transits, options)
     }
 
@@ -347,11 +390,6 @@ fn all_sums(inputs: &mut [InputState]) -> Vec<&mut Accumulator> {
 }
 
 impl InputState {
-    /// Packets that the capturing interfaces dropped.
-    fn dropped(&self) -> u64 {
-        self.drops.values().fold(0, |sum: u64, drops| sum.saturating_add(*drops))
-    }
-
     /// Packets of connections beyond the limit.
     fn untracked(&self) -> u64 {
         self.shards.iter().map(|shard| shard.untracked).sum()
@@ -361,10 +399,10 @@ impl InputState {
     fn coverage(&self) -> Coverage {
         let (same_time, same_time_longest_run, same_time_longest_run_bytes) = self.timestamps.same_time_counts();
         Coverage {
-            interface_drops: self.dropped(),
             mirror_losses: self.mirrors.losses(),
             mirrored_frames_left_out: self.mirrors.left_out(),
             sampler_steps: self.mirrors.steps(),
+            sample_sources: self.mirrors.sample_sources(),
             same_time,
             same_time_longest_run,
             same_time_longest_run_bytes,
@@ -374,17 +412,9 @@ impl InputState {
 
     fn count(&mut self, decoded: &DecodedBatch) {
         let counts = &decoded.counts;
-        for statistics in &counts.statistics {
-            let dropped = statistics.if_dropped.unwrap_or(0).saturating_add(statistics.os_dropped.unwrap_or(0));
-            if self.drops.len() < MAX_INTERFACES || self.drops.contains_key(&statistics.interface) {
-                let seen = self.drops.entry(statistics.interface).or_default();
-                *seen = (*seen).max(dropped);
-            } else {
-                self.coverage.statistics_left_out += 1;
-            }
-        }
         if let Some((first, last)) = counts.times_ns {
             let backwards_ns = self.last_time_ns.map_or(0, |before| before.saturating_sub(first));
+            self.coverage.overlap_left_out += self.followed.shared_packets(decoded, &self.coverage, backwards_ns);
             self.coverage.time_backwards += u64::from(backwards_ns > 0);
             self.coverage.longest_backwards_ns = self.coverage.longest_backwards_ns.max(backwards_ns);
             self.last_time_ns = Some(last);

@@ -262,7 +262,7 @@ fn identify(
     combined: &mut CombinedTotals,
     rest: &mut ShardExtras,
     options: &AnalysisOptions,
-    (sampled, has_unread_frames): (Option<StatedRate>, bool),
+    (sampled, has_unread_frames): (Option<StatedRate<'_>>, bool),
 ) -> (ResolvedRanks, QueuePairPartners) {
     rest.cm.sort_by_key(cm_order);
     // Mirror copies of a message, and copies in several inputs, differ only in time.

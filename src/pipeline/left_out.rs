@@ -37,6 +37,11 @@ pub(super) fn notes(coverage: &Coverage, cm: u64, options: &AnalysisOptions) -> 
             "Lost frames of these sessions are not detected",
         ),
         (
+            coverage.repeated_samples,
+            "samples of sFlow or psample that the capture holds a second time",
+            "Each sample counts once; let the network and the mirror deliver each datagram once",
+        ),
+        (
             coverage.statistics_left_out,
             "statistics of interfaces over the limit",
             "The packets that these interfaces dropped are not counted",

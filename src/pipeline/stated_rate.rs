@@ -11,12 +11,17 @@ use crate::ranks::StatedRate;
 
 /// The sampling rate that the user gives or the samples state, and a note if they disagree or if
 /// the samples have no common rate.
-pub(super) fn stated_rate(coverage: &Coverage, options: &AnalysisOptions) -> (Option<StatedRate>, Option<String>) {
+pub(super) fn stated_rate<'a>(
+    coverage: &'a Coverage,
+    options: &AnalysisOptions,
+) -> (Option<StatedRate<'a>>, Option<String>) {
+    let sources = &coverage.sample_sources;
     let rates = &coverage.sampling_rates;
     let given = options.sampled.map(|one_in| StatedRate {
         one_in: Some(f64::from(one_in)),
         source: RateSource::Given,
         is_periodic: false,
+        sources,
     });
     let stated: Vec<String> = rates.keys().map(|one_in| format!("1/{one_in}")).collect();
     let all = match (&stated[..], given) {
@@ -39,11 +44,12 @@ pub(super) fn stated_rate(coverage: &Coverage, options: &AnalysisOptions) -> (Op
             let (real, is_periodic) = sampler(&coverage.sampler_steps, stated);
             let note = real.map(|real| {
                 format!(
-                    "no estimates: the samples state the rate 1/{stated}, but their sample pools grow by {real:.1} packets per sample; \
-                     check the configuration of the agents, or give the rate with --sampled 1/N"
+                    "no estimates: the samples state the rate 1/{stated}, but their sample pools grow by {real:.1} packets per sample, \
+                     reported drops included; check the configuration of the agents, and whether they drop samples without a report, or \
+                     give the rate with --sampled 1/N"
                 )
             });
-            (Some(StatedRate { one_in: Some(one_in).filter(|_| real.is_none()), source, is_periodic }), note)
+            (Some(StatedRate { one_in: Some(one_in).filter(|_| real.is_none()), source, is_periodic, sources }), note)
         }
         None => {
             let bare = coverage.infiniband.saturating_sub(coverage.sampled_frames());
@@ -56,7 +62,7 @@ pub(super) fn stated_rate(coverage: &Coverage, options: &AnalysisOptions) -> (Op
                 "no estimates: the samples state the rates {}{bare}; analyze captures of one rate at a time",
                 all.join(", ")
             );
-            (Some(StatedRate { one_in: None, source, is_periodic: false }), Some(note))
+            (Some(StatedRate { one_in: None, source, is_periodic: false, sources }), Some(note))
         }
     }
 }
@@ -74,10 +80,12 @@ const REGULAR: f64 = 0.1;
 /// regular. If all are exactly the stated one, the agent does not count the pool but multiplies the
 /// samples, which shows nothing.
 fn sampler(steps: &SamplerSteps, stated: f64) -> (Option<f64>, bool) {
-    let Some((mean, variance)) = steps.spread().filter(|_| steps.steps >= MIN_SAMPLER_STEPS) else {
+    let (spread, mean) = (steps.spread().filter(|_| steps.steps >= MIN_SAMPLER_STEPS), steps.mean());
+    let Some(((step, variance), mean)) = spread.zip(mean) else { return (None, false) };
+    let is_counted = (step - stated).abs() > 1e-9 * stated || variance > 1e-12;
+    if !is_counted {
         return (None, false);
-    };
+    }
     let tolerance = stated * (POOL_TOLERANCE + 5.0 * (variance.max(0.0) / steps.steps as f64).sqrt());
-    let is_counted = (mean - stated).abs() > 1e-9 * stated || variance > 1e-12;
-    ((mean - stated).abs().gt(&tolerance).then_some(mean), is_counted && variance < REGULAR)
+    ((mean - stated).abs().gt(&tolerance).then_some(mean), variance < REGULAR)
 }

@@ -20,7 +20,7 @@ use super::{AnalysisOptions, PipelineError, align, for_each_batch};
 use crate::decode::{self, DecodeOptions};
 use crate::flow::{Depth, UnionInput, UnionLedgers};
 use crate::input::{self, Capture, Feed, SourceOptions};
-use crate::model::{Batch, ConnectionKey, Coverage, HashMap, PacketRecord, PacketRef, Packets};
+use crate::model::{Batch, ConnectionKey, Coverage, HashMap, PacketRecord, PacketRef, Packets, RecentSamples};
 use crate::reduce::InputOverlap;
 use ibscope_parsers::Endpoint;
 use rayon::prelude::*;
@@ -203,6 +203,7 @@ struct StreamQueue<'a> {
     feed: Option<(Feed, DecodeOptions)>,
     reading: &'a Reading<'a>,
     overlaps: Vec<FileOverlap>,
+    recent_samples: RecentSamples,
     /// Is subtracted from the times for the merged order: the distance from another input with the same
     /// packets at other times, less the delay of a shorter snap length.
     earlier_ns: i64,
@@ -228,6 +229,7 @@ impl<'a> StreamQueue<'a> {
             feed: None,
             reading,
             overlaps: (0..SHARDS).map(|_| FileOverlap::default()).collect(),
+            recent_samples: RecentSamples::default(),
             earlier_ns: reading.apart_ns(stream[0]).saturating_sub(delay_ns),
             time_ns: i64::MIN,
             batches: VecDeque::new(),
@@ -269,17 +271,17 @@ impl<'a> StreamQueue<'a> {
             let _ = self.feed.take().map(|(feed, _)| feed.finish());
             return Ok(true);
         }
-        let decode = |batch: Batch| {
-            let mut decoded = decode::decode(batch, options, vec![Packets::default()]);
-            let packets = decoded.shards.pop().unwrap_or_default();
-            (decoded.batch, packets)
-        };
+        let decode = |batch: Batch| decode::decode(batch, options, vec![Packets::default()]);
         let mut read: Vec<(Vec<u8>, Packets)> = Vec::new();
         for (mut piece, receipt) in for_each_batch(tasks, decode) {
-            if feed.accept(receipt, piece.iter_mut().map(|(batch, _)| batch)) {
-                read.extend(piece.into_iter().map(|(batch, packets)| (batch.bytes, packets)));
-            } else {
-                piece.into_iter().for_each(|(batch, _)| feed.recycle(batch.bytes));
+            if !feed.accept(receipt, piece.iter_mut().map(|decoded| &mut decoded.batch)) {
+                piece.into_iter().for_each(|decoded| feed.recycle(decoded.batch.bytes));
+                continue;
+            }
+            for decoded in piece {
+                let mut decoded = decode::without_repeated_samples(decoded, options, &mut self.recent_samples);
+                let packets = decoded.shards.pop().unwrap_or_default();
+                read.push((decoded.batch.bytes, packets));
             }
         }
         read.into_iter().for_each(|(bytes, packets)| self.queue(bytes, packets, tracked));

@@ -86,7 +86,7 @@ pub struct IdentityEvidence<'a> {
     /// Processes that NCCL messages show.
     pub nccl: &'a NcclProcesses,
     /// The sampling rate, if the user gives it or the samples state it.
-    pub sampled: Option<StatedRate>,
+    pub sampled: Option<StatedRate<'a>>,
     /// By input: the records that its observation points should have and do have.
     pub records: &'a [RecordSeries],
     /// True if frames that may hold RoCE were not read: their PSNs look like those of a sample.

@@ -7,21 +7,24 @@
 //! ```text
 //! rate 1/N, one port     1/N of the PSNs
 //! rate 1/N, both ports   2/N - 1/N² of the PSNs
+//! rate 1/N, k points     1 - (1 - 1/N)^k of the PSNs
 //! ```
-//! Invariant: a weight exists only if the PSNs do not contradict it. `docs/method.md` has the rules.
+//! sFlow may sample at more than two points of a path; its sources show at how many at most. Invariant: a
+//! weight exists only if the PSNs do not contradict it. `docs/method.md` has the rules.
 
 use super::IdentityEvidence;
 use super::coverage::looks_sampled;
 use crate::model::sampling::{EstimateQuality, RateSource};
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{Continuity, Sampling, SamplingWeight, TrafficKind, count_of};
+use crate::model::{Continuity, SampleSources, Sampling, SamplingWeight, TrafficKind, count_of};
 use ibscope_parsers::Endpoint;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 /// Standard deviations between an observed and an expected share that chance cannot explain: the
 /// probability is below one in a million.
 const BEYOND_CHANCE: f64 = 5.0;
-/// Logarithm of the likelihood ratio that decides between one port and two: 400 to one.
+/// Logarithm of the likelihood ratio that decides between numbers of points: 400 to one.
 const DECISIVE: f64 = 6.0;
 /// Samples are not random if the number of packets observed at two ports is this many standard
 /// deviations below the expected number. A wrong conclusion only makes intervals wider.
@@ -37,10 +40,12 @@ const TWICE_SHARE: f64 = 0.6;
 /// Number of packets expected at two ports from which far fewer observed ones show that there is
 /// one port.
 const EXPECTED_TWICE: f64 = 10.0;
+/// Ratio between the rates of a source and of all sources from which there are no estimates.
+const LARGEST_RATE_RATIO: f64 = 1.2;
 
 /// A sampling rate that does not come from the PSNs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StatedRate {
+pub struct StatedRate<'a> {
     /// An observation point takes one of this many packets; `None` if the samples have several
     /// rates.
     pub one_in: Option<f64>,
@@ -48,6 +53,8 @@ pub struct StatedRate {
     pub source: RateSource,
     /// The sampler takes packets at a regular distance.
     pub is_periodic: bool,
+    /// The sources of the samples.
+    pub sources: &'a SampleSources,
 }
 
 /// The sampling of a capture and of its connections.
@@ -113,11 +120,13 @@ impl PsnShare {
         self.seen * share.ln() + (self.sent - self.seen).max(0.0) * (1.0 - share).max(f64::MIN_POSITIVE).ln()
     }
 
-    /// True if chance explains the difference from this share, for some number of READs.
-    fn agrees(&self, share: f64) -> bool {
+    /// True if chance, and rates of single sources that differ by this ratio, explain the difference from
+    /// this share, for some number of READs.
+    fn agrees(&self, share: f64, rate_ratio: f64) -> bool {
         let excess = |own: &Self| {
-            let tolerance = BEYOND_CHANCE * (own.sent * share * (1.0 - share)).sqrt() + 2.0;
-            (own.seen - own.sent * share, tolerance)
+            let expected = own.sent * share;
+            let tolerance = BEYOND_CHANCE * (expected * (1.0 - share)).sqrt() + 2.0 + expected * (rate_ratio - 1.0);
+            (own.seen - expected, tolerance)
         };
         let ((most, above), (least, below)) = (excess(self), excess(&self.with_most_reads()));
         most >= -above && least <= below
@@ -145,39 +154,89 @@ impl PsnShare {
     fn is_exclusive(&self, one_in: f64) -> bool {
         let expected = self.psns / (2.0 * one_in - 1.0);
         let is_rare = self.repeated < expected - BEYOND_COMMON * expected.sqrt();
-        is_rare && (self.ports(one_in) == Some(2) || !self.comes_twice() && self.ports_by_share(one_in) == Some(2))
+        let has_two = || self.points(one_in, 2, 1.0) == Some(SamplingPoints::Independent(2));
+        is_rare && (has_two() || !self.comes_twice() && self.points_by_share(one_in, 2) == Some(2))
     }
 
-    /// The number of ports whose share the PSNs have, for any number of READs.
-    fn ports_by_share(&self, one_in: f64) -> Option<u32> {
+    /// The number of points, at most `most`, whose share the PSNs have, for any number of READs.
+    fn points_by_share(&self, one_in: f64, most: u32) -> Option<u32> {
         let likely = |own: &Self| {
-            let ratio = own.likelihood(share_of(one_in, 2)) - own.likelihood(share_of(one_in, 1));
-            (ratio.abs() >= DECISIVE).then_some(if ratio > 0.0 { 2 } else { 1 })
+            let of = |points| own.likelihood(share_of(one_in, points));
+            let best = (1..=most).max_by(|a, b| of(*a).total_cmp(&of(*b)))?;
+            let is_clear = |points: u32| points == best || of(best) - of(points) >= DECISIVE;
+            (1..=most).all(is_clear).then_some(best)
         };
-        likely(self).filter(|ports| likely(&self.with_most_reads()) == Some(*ports))
+        likely(self).filter(|points| likely(&self.with_most_reads()) == Some(*points))
     }
 
-    /// The number of ports that take one of `one_in` packets each; `None` if the PSNs do not show
-    /// it. Two ports also take the same packet now and then.
-    fn ports(&self, one_in: f64) -> Option<u32> {
-        if self.comes_twice() {
-            return Some(SamplingWeight::TWO_TOGETHER);
+    /// True if no other number of points is more likely, for some number of READs.
+    fn may_have(&self, one_in: f64, points: u32, most: u32) -> bool {
+        let is_best = |own: &Self| {
+            let of = |points| own.likelihood(share_of(one_in, points));
+            (1..=most).all(|other| of(other) <= of(points))
+        };
+        is_best(self) || is_best(&self.with_most_reads())
+    }
+
+    /// The points that take one of `one_in` packets each, at most `most`; `None` if the PSNs do not show
+    /// it. Several points also take the same packet now and then.
+    fn points(&self, one_in: f64, most: u32, rate_ratio: f64) -> Option<SamplingPoints> {
+        if most <= 2 && self.comes_twice() {
+            return Some(SamplingPoints::TwoTogether);
         }
         let twice = self.psns / one_in / 2.0;
+        // Two stands for any number above one.
         let by_repetition = match self.repeated {
             _ if twice < EXPECTED_TWICE => None,
             repeated if repeated < twice / 4.0 => Some(1),
             repeated if repeated > twice / 2.0 => Some(2),
             _ => None,
         };
-        match (self.ports_by_share(one_in).filter(|ports| self.agrees(share_of(one_in, *ports))), by_repetition) {
+        let by_share = self.points_by_share(one_in, most);
+        let by_share = by_share.filter(|points| self.agrees(share_of(one_in, *points), rate_ratio));
+        let points = match (by_share, by_repetition) {
             // Periodic samplers may take only one of two adjacent copies.
-            (Some(2) | None, Some(1)) => None,
+            (Some(2..) | None, Some(1)) => None,
             // A library that retransmits without a loss looks like a second port.
-            (Some(share), Some(repetition)) if share != repetition && self.has_responses => None,
+            (Some(share), Some(repetition)) if share.min(2) != repetition && self.has_responses => None,
             (Some(share), _) => Some(share),
-            (None, repetition) => repetition,
+            (None, repetition) => repetition.filter(|_| most <= 2),
+        };
+        points.map(SamplingPoints::Independent)
+    }
+}
+
+/// How many points sample the packets between two ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SamplingPoints {
+    /// So many, independently of each other.
+    Independent(u32),
+    /// Two that take the same packets.
+    TwoTogether,
+    /// One to so many; the intervals cover all cases.
+    UpTo(u32),
+    /// One to so many, and there are no estimates.
+    Undecided(u32),
+}
+
+impl SamplingPoints {
+    /// The numbers of points of which the PSNs may have the share.
+    const fn numbers(self) -> RangeInclusive<u32> {
+        match self {
+            Self::Independent(points) => points..=points,
+            Self::TwoTogether => 1..=1,
+            Self::UpTo(points) | Self::Undecided(points) => 1..=points,
         }
+    }
+
+    fn weight(self, one_in: f64) -> Option<SamplingWeight> {
+        let ports = match self {
+            Self::Independent(points) => SamplingWeight::points(points),
+            Self::TwoTogether => SamplingWeight::TWO_TOGETHER,
+            Self::UpTo(points) => SamplingWeight::up_to(points),
+            Self::Undecided(_) => return None,
+        };
+        Some(SamplingWeight { one_in, ports })
     }
 }
 
@@ -196,15 +255,15 @@ pub(super) fn detect(evidence: &IdentityEvidence<'_>) -> SamplingOfConnections {
     }
     let spread = Spread::of(connections);
     let mut found = match evidence.sampled {
-        Some(StatedRate { one_in: Some(one_in), source, is_periodic }) => {
-            with_stated_rate(connections, &shares, (one_in, source), is_periodic || spread.is_periodic())
-        }
-        Some(StatedRate { one_in: None, source, .. }) => {
-            let is_periodic = spread.is_periodic();
-            let sampling =
-                Sampling { one_in: None, source, rate_variance: 0.0, is_periodic, largest_bytes: (0.0, 0.0) };
-            let weights = vec![None; connections.len()];
-            SamplingOfConnections { sampling: Some(sampling), weights, notes: Vec::new() }
+        Some(rate) => {
+            let rate = StatedRate { is_periodic: rate.is_periodic || spread.is_periodic(), ..rate };
+            let ratio = if rate.source == RateSource::Stated { rate.sources.rate_ratio() } else { 1.0 };
+            match rate.one_in {
+                Some(one_in) if ratio <= LARGEST_RATE_RATIO => {
+                    with_stated_rate(connections, &shares, &rate, (one_in, ratio))
+                }
+                one_in => without_rate(connections, &rate, one_in.map(|_| different_losses(rate.sources))),
+            }
         }
         None => with_inferred_rate(connections, &shares, &spread),
     };
@@ -269,58 +328,236 @@ impl Spread {
     }
 }
 
-/// The share of the PSNs that is observed if each of `ports` ports takes one packet of `one_in`.
-fn share_of(one_in: f64, ports: u32) -> f64 {
-    let ports = if ports == SamplingWeight::TWO_TOGETHER { 1 } else { ports };
-    1.0 - (1.0 - 1.0 / one_in).powi(ports.cast_signed())
+/// The share of the PSNs that is observed if each of `points` points takes one packet of `one_in`.
+fn share_of(one_in: f64, points: u32) -> f64 {
+    1.0 - (1.0 - 1.0 / one_in).powi(points.cast_signed())
+}
+
+/// A sampled capture without one rate: there are no estimates.
+fn without_rate(
+    connections: &[Box<ConnectionTotals>],
+    rate: &StatedRate<'_>,
+    note: Option<String>,
+) -> SamplingOfConnections {
+    let StatedRate { source, is_periodic, .. } = *rate;
+    let sampling = Sampling { one_in: None, source, rate_variance: 0.0, is_periodic, largest_bytes: (0.0, 0.0) };
+    let weights = vec![None; connections.len()];
+    SamplingOfConnections { sampling: Some(sampling), weights, notes: note.into_iter().collect() }
+}
+
+/// The note on sources that lost different shares of their samples.
+fn different_losses(sources: &SampleSources) -> String {
+    let percent = |ppm: u32| f64::from(ppm) / 10_000.0;
+    let (least, most) = sources.lost_ppm.unwrap_or_default();
+    format!(
+        "no estimates: a source lost, or its agent dropped, at least {:.1} % of its samples, and another one at most {:.1} %, so \
+         there is no common rate; lower the rate of the agents that drop samples",
+        percent(most),
+        percent(least)
+    )
+}
+
+/// What the sources of sFlow show about the points of a pair of ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum PairSources {
+    /// There are no sources, or only one, which may be a whole switch.
+    Unstated,
+    /// At most so many points, as of all pairs: the sources of this pair were not kept.
+    Unknown(u32),
+    /// At least so many points by its sources, and at most so many, as of all pairs: too few samples to
+    /// know all its sources.
+    TooFew(u32, u32),
+    /// At most so many points; the direction with fewer of them, and the one with more.
+    AtMost(u32, u32),
+}
+
+impl PairSources {
+    /// True if a pair with so many samples and points has a sample of each: a further point of the same
+    /// rate would have one too.
+    fn are_all_known(points: u32, samples: u64) -> bool {
+        let points = f64::from(points);
+        (points + 1.0).ln() + samples as f64 * (points / (points + 1.0)).ln() < -DECISIVE
+    }
+
+    /// The points of all pairs of ports.
+    fn of_pairs(connections: &[Box<ConnectionTotals>], sources: &SampleSources) -> BTreeMap<PortPair, Self> {
+        let most = sources.most_points().max(2);
+        let start = if sources.sources > 1 { Self::Unknown(most) } else { Self::Unstated };
+        let mut pairs: BTreeMap<PortPair, Self> = connections.iter().map(|own| (own.key.port_pair(), start)).collect();
+        if start == Self::Unstated {
+            return pairs;
+        }
+        let mut samples: BTreeMap<(Endpoint, Endpoint), u64> = BTreeMap::new();
+        for own in connections {
+            *samples.entry((own.key.src, own.key.dst)).or_default() += own.sampled.packets;
+        }
+        for ((src, dst), samples) in samples {
+            let pair = pairs.get_mut(&(src.min(dst), src.max(dst)));
+            let (Some(points), Some(pair)) = (sources.points(src, dst), pair) else { continue };
+            *pair = match (*pair, Self::are_all_known(points, samples)) {
+                (Self::AtMost(fewer, more), true) => Self::AtMost(fewer.min(points), more.max(points)),
+                (_, true) => Self::AtMost(points, points),
+                (Self::TooFew(least, _), false) => Self::TooFew(least.max(points), most),
+                (Self::Unknown(_) | Self::Unstated, false) => Self::TooFew(points, most),
+                (own @ Self::AtMost(..), false) => own,
+            };
+        }
+        pairs
+    }
+
+    /// The most points that the pair may have.
+    fn most(self) -> u32 {
+        let most = match self {
+            Self::Unstated => 2,
+            Self::Unknown(most) | Self::TooFew(_, most) | Self::AtMost(_, most) => most,
+        };
+        most.min(SamplingWeight::MOST_POINTS)
+    }
+
+    /// The points of a pair with these PSNs, if they are decided.
+    fn decide(self, share: &PsnShare, (one_in, ratio): (f64, f64)) -> Option<SamplingPoints> {
+        match self {
+            Self::AtMost(1, 1) => Some(SamplingPoints::Independent(1)),
+            Self::AtMost(fewer, _) => {
+                share.points(one_in, self.most(), ratio).filter(|found| *found.numbers().end() <= fewer)
+            }
+            Self::Unstated | Self::Unknown(_) | Self::TooFew(..) => share.points(one_in, self.most(), ratio),
+        }
+    }
+
+    /// The sources of the pairs whose number of points a pair with these sources has, if all these agree.
+    /// `known` are the sources of all pairs that have enough samples.
+    fn alike(self, known: &BTreeSet<Self>) -> Option<Self> {
+        match self {
+            Self::Unstated | Self::AtMost(..) => Some(self),
+            Self::Unknown(_) => None,
+            Self::TooFew(least, _) => {
+                let only = known.first().copied().filter(|_| known.len() == 1)?;
+                (least <= only.most()).then_some(only)
+            }
+        }
+    }
+
+    /// The points of a pair whose PSNs do not show them. The interval of a pair with few samples covers
+    /// all numbers: the pair matters little to the sums that include it.
+    fn undecided(self) -> SamplingPoints {
+        match self {
+            Self::Unknown(most @ 3..) | Self::AtMost(_, most @ 3..) => SamplingPoints::Undecided(most),
+            _ => SamplingPoints::UpTo(self.most()),
+        }
+    }
+}
+
+/// The points of all pairs of ports. Pairs that are not decided have the points of the others with the
+/// same sources if all these agree.
+fn points_of_pairs(
+    sources: &BTreeMap<PortPair, PairSources>,
+    shares: &BTreeMap<PortPair, PsnShare>,
+    rate: (f64, f64),
+) -> BTreeMap<PortPair, SamplingPoints> {
+    let decide = |(pair, share): (&PortPair, &PsnShare)| {
+        let own = sources.get(pair)?;
+        Some((*pair, (*own, own.decide(share, rate)?)))
+    };
+    let decided: BTreeMap<PortPair, (PairSources, SamplingPoints)> = shares.iter().filter_map(decide).collect();
+    let kinds: BTreeSet<PairSources> = sources.values().copied().collect();
+    let known: BTreeSet<PairSources> =
+        kinds.iter().copied().filter(|own| matches!(own, PairSources::AtMost(..))).collect();
+    let common = |of: PairSources| {
+        let alike = of.alike(&known)?;
+        let mut points = decided.values().filter(|(other, _)| *other == alike).map(|(_, points)| *points);
+        let first = points.next()?;
+        points.all(|other| other == first).then_some(first)
+    };
+    let commons: BTreeMap<PairSources, Option<SamplingPoints>> = kinds.iter().map(|own| (*own, common(*own))).collect();
+    let points = |(pair, own): (&PortPair, &PairSources)| {
+        let share = shares.get(pair).copied().unwrap_or_default();
+        let is_possible = |points: &SamplingPoints| share.may_have(rate.0, *points.numbers().end(), own.most());
+        let inherited = || commons.get(own).copied().flatten().filter(is_possible);
+        let found = decided.get(pair).map(|(_, points)| *points).or_else(inherited);
+        (*pair, found.unwrap_or_else(|| own.undecided()))
+    };
+    sources.iter().map(points).collect()
 }
 
 fn with_stated_rate(
     connections: &[Box<ConnectionTotals>],
     shares: &BTreeMap<PortPair, PsnShare>,
-    (one_in, source): (f64, RateSource),
-    is_periodic: bool,
+    rate: &StatedRate<'_>,
+    (one_in, ratio): (f64, f64),
 ) -> SamplingOfConnections {
     let is_exclusive = shares.values().any(|share| share.is_exclusive(one_in));
-    let is_periodic = is_periodic || is_exclusive;
-    let ports: BTreeMap<PortPair, u32> =
-        shares.iter().filter_map(|(pair, share)| Some((*pair, share.ports(one_in)?))).collect();
-    let common = ports.values().min().filter(|least| ports.values().max() == Some(least)).copied();
-    let ports_of = |pair: &PortPair| ports.get(pair).copied().or(common);
-    let agrees = |(pair, share): (&PortPair, &PsnShare)| match ports_of(pair) {
+    let is_periodic = rate.is_periodic || is_exclusive;
+    let sources = PairSources::of_pairs(connections, rate.sources);
+    let points = points_of_pairs(&sources, shares, (one_in, ratio));
+    let agrees = |(pair, share): (&PortPair, &PsnShare)| {
+        let agrees = |points: u32| share.agrees(share_of(one_in, points), ratio);
         // Periodic sampling may favor or miss a connection.
-        _ if is_periodic => true,
-        Some(ports) => share.agrees(share_of(one_in, ports)),
-        None => share.agrees(share_of(one_in, 1)) || share.agrees(share_of(one_in, 2)),
+        is_periodic || points.get(pair).is_none_or(|own| own.numbers().any(agrees))
     };
     let wrong = shares.iter().filter(|share| !agrees(*share)).count();
-    let weight = |own: &ConnectionTotals| {
-        let ports = ports_of(&own.key.port_pair()).unwrap_or(SamplingWeight::ONE_OR_TWO);
-        (wrong == 0).then_some(SamplingWeight { one_in, ports })
-    };
+    let weight = |own: &ConnectionTotals| points.get(&own.key.port_pair())?.weight(one_in).filter(|_| wrong == 0);
     let weights: Vec<Option<SamplingWeight>> = connections.iter().map(|own| weight(own)).collect();
-    let doubtful = weights.iter().flatten().filter(|weight| weight.ports == SamplingWeight::ONE_OR_TWO).count();
     let mut notes = Vec::new();
     if wrong > 0 {
         let mut all = PsnShare::default();
         shares.values().for_each(|share| all.add(share));
+        let points = match sources.values().map(|own| own.most()).max().unwrap_or(2) {
+            0..=2 => "at one port or at both".to_owned(),
+            most => format!("at one to {most} points"),
+        };
         notes.push(format!(
             "no estimates: the capture holds {:.3} % of the PSNs, but a sample of one packet in {one_in}, \
-             at one port or at both, would hold another share ({wrong} of {} pairs of ports differ); check the rate, or whether the \
+             {points}, would hold another share ({wrong} of {} pairs of ports differ); check the rate, or whether the \
              mirror lost packets",
             100.0 * all.seen / all.sent,
             shares.len()
         ));
-    }
-    if doubtful > 0 {
-        notes.push(format!(
-            "{}: there are too few PSNs to infer whether one of the two ports is sampled or both; the intervals cover both cases",
-            count_of(doubtful as u64, "connection")
-        ));
+    } else {
+        notes.extend(undecided_notes(connections, &points));
     }
     let known = (wrong == 0).then_some(one_in);
-    let sampling = Sampling { one_in: known, source, rate_variance: 0.0, is_periodic, largest_bytes: (0.0, 0.0) };
+    let rate_variance = Sampling::variance_of_ratio(ratio);
+    let sampling =
+        Sampling { one_in: known, source: rate.source, rate_variance, is_periodic, largest_bytes: (0.0, 0.0) };
     SamplingOfConnections { sampling: Some(sampling), weights, notes }
+}
+
+/// Notes on connections whose number of sampling points is not known.
+fn undecided_notes(connections: &[Box<ConnectionTotals>], points: &BTreeMap<PortPair, SamplingPoints>) -> Vec<String> {
+    let (mut of_two, mut of_more, mut without) = (0, (0, 0), (0, 0));
+    for own in connections {
+        match points.get(&own.key.port_pair()) {
+            Some(SamplingPoints::UpTo(2)) => of_two += 1,
+            Some(SamplingPoints::UpTo(most)) => of_more = (of_more.0 + 1, of_more.1.max(*most)),
+            Some(SamplingPoints::Undecided(most)) => without = (without.0 + 1, without.1.max(*most)),
+            Some(SamplingPoints::Independent(_) | SamplingPoints::TwoTogether) | None => {}
+        }
+    }
+    let mut notes = Vec::new();
+    if of_two > 0 {
+        notes.push(format!(
+            "{}: there are too few PSNs to infer whether one of the two ports is sampled or both; the intervals cover both cases",
+            count_of(of_two, "connection")
+        ));
+    }
+    if of_more.0 > 0 {
+        notes.push(format!(
+            "{}: there are too few samples to infer at how many points of the path each packet is sampled; the intervals cover \
+             one to {} points",
+            count_of(of_more.0, "connection"),
+            of_more.1
+        ));
+    }
+    if without.0 > 0 {
+        notes.push(format!(
+            "no estimates for {}: sFlow samples their packets at up to {} points, and their PSNs do not show at how many points \
+             each packet is sampled; sample each path at one point, such as the ports of the hosts",
+            count_of(without.0, "connection"),
+            without.1
+        ));
+    }
+    notes
 }
 
 fn with_inferred_rate(
@@ -350,7 +587,7 @@ fn with_inferred_rate(
     if spread.is_bursty() {
         return unknown("packets are missing in bursts, as with an overloaded mirror");
     }
-    if !is_periodic && !shares.values().all(|own| own.agrees(share)) {
+    if !is_periodic && !shares.values().all(|own| own.agrees(share, 1.0)) {
         return unknown("pairs of ports miss different shares of their PSNs");
     }
     // Observations per transmission, with those at a second port.
@@ -373,5 +610,66 @@ fn with_inferred_rate(
         sampling: Some(sampling(Some(one_in), rate_variance)),
         weights: vec![Some(SamplingWeight { one_in, ports }); connections.len()],
         notes: vec![note],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use PairSources::{AtMost, TooFew, Unknown, Unstated};
+    use SamplingPoints::{Independent, Undecided, UpTo};
+
+    const ONE_IN: f64 = 40.0;
+
+    /// The PSNs of a pair that sends `sent` packets past so many points.
+    fn psns(sent: f64, points: u32) -> PsnShare {
+        let seen = (sent * share_of(ONE_IN, points)).round();
+        let observations = sent / ONE_IN * f64::from(points);
+        PsnShare { seen, sent, psns: seen, repeated: (observations - seen).max(0.0).round(), ..PsnShare::default() }
+    }
+
+    /// The points of pairs, given by their sources, packets and real numbers of points.
+    fn points(pairs: &[(PairSources, f64, u32)]) -> Vec<SamplingPoints> {
+        let key = |place: usize| {
+            let [a, b] = [1, 2].map(|last| Endpoint::from_ipv4([10, 0, place as u8, last]));
+            (a, b)
+        };
+        let sources = pairs.iter().enumerate().map(|(place, pair)| (key(place), pair.0)).collect();
+        let shares = pairs.iter().enumerate().map(|(place, pair)| (key(place), psns(pair.1, pair.2))).collect();
+        points_of_pairs(&sources, &shares, (ONE_IN, 1.0)).into_values().collect()
+    }
+
+    #[test]
+    fn the_psns_decide_among_the_points_that_the_sources_allow() {
+        let all = [(AtMost(3, 3), 1e5, 3), (AtMost(4, 4), 1e5, 3), (AtMost(2, 2), 1e5, 1), (AtMost(1, 1), 400.0, 1)];
+        assert_eq!(points(&all), [3, 3, 1, 1].map(Independent));
+        // More points than a direction has sources.
+        assert_eq!(points(&[(AtMost(1, 3), 1e5, 3)]), [Undecided(3)]);
+        // Without sources, there are at most two.
+        assert_eq!(points(&[(Unstated, 1e5, 1), (Unstated, 1e5, 2)]), [1, 2].map(Independent));
+    }
+
+    #[test]
+    fn undecided_pairs_have_the_points_of_pairs_with_the_same_sources_only() {
+        let few = 400.0;
+        let one_point = (AtMost(1, 1), 1e5, 1);
+        assert_eq!(points(&[one_point, (AtMost(3, 3), few, 3)])[1], Undecided(3));
+        assert_eq!(points(&[one_point, (AtMost(2, 2), few, 2)])[1], UpTo(2));
+        assert_eq!(points(&[one_point, (AtMost(3, 3), 1e5, 3), (AtMost(3, 3), few, 3)])[2], Independent(3));
+        // The others differ.
+        let differ = [(AtMost(3, 3), 1e5, 3), (AtMost(3, 3), 1e5, 2), (AtMost(3, 3), few, 3)];
+        assert_eq!(points(&differ)[2], Undecided(3));
+        // Pairs with few samples.
+        assert_eq!(points(&[one_point, (TooFew(1, 3), few, 1)])[1], Independent(1));
+        assert_eq!(points(&[one_point, (TooFew(2, 3), few, 2)])[1], UpTo(3));
+        assert_eq!(points(&[one_point, (AtMost(3, 3), 1e5, 3), (TooFew(1, 3), few, 1)])[2], UpTo(3));
+        assert_eq!(points(&[one_point, (Unknown(3), few, 1)])[1], Undecided(3));
+    }
+
+    #[test]
+    fn sources_are_known_from_enough_samples_on() {
+        for (points, samples) in [(1, 10), (2, 18), (3, 26)] {
+            assert!(PairSources::are_all_known(points, samples) && !PairSources::are_all_known(points, samples - 1));
+        }
     }
 }

@@ -26,7 +26,7 @@ use crate::model::{
     PacketSums, PagedVec, PsnSpans, RecordSeries, Recorder, RequiredDetection, SampledSums, TimingKey, TrafficKind,
     VecMap,
 };
-use ibscope_parsers::Psn;
+use ibscope_parsers::{Psn, Qpn};
 use rayon::prelude::*;
 use smallvec::smallvec;
 use std::collections::BTreeMap;
@@ -143,7 +143,14 @@ impl Combiner {
         };
         let mut inputs: Vec<_> = inputs.into_iter().map(SortedConnections::new).collect();
         let mut parts = PairParts::new(inputs.iter().map(SortedConnections::sums));
+        let mut without_source: Option<ConnectionKey> = None;
         while let Some(key) = inputs.iter().filter_map(SortedConnections::next_key).min() {
+            // Datagrams that were truncated before their source queue pair come before the others to the
+            // same queue pair.
+            if key.is_datagram() && key.kind == TrafficKind::Data && key.src_qp == Qpn::new(0) {
+                without_source = Some(key);
+            }
+            let may_be_truncated = without_source == Some(ConnectionKey { src_qp: Qpn::new(0), ..key });
             let mut observed: Vec<ObservedConnection> = Vec::new();
             for (index, input) in inputs.iter_mut().enumerate() {
                 let Some((end, partial)) = input.next_if(&key) else { continue };
@@ -163,7 +170,11 @@ impl Combiner {
                 observed.push((point, Some(one)));
             }
             let replaced = self.unite(&mut observed);
-            let absence = self.absence(&key, &observed, &mut parts);
+            let mut absence = self.absence(&key, &observed, &mut parts);
+            // A point may hold such a datagram under another key, and the packets of a second connection
+            // under the PSNs of the first one, so that neither proves a loss.
+            let mut all = observed.iter().filter_map(|(_, one)| one.as_ref());
+            absence.is_unclear |= may_be_truncated || all.any(|one| one.totals.continuity.restarted);
             totals.add_connection(&key, observed, (&replaced, &absence));
         }
         totals

@@ -6,11 +6,14 @@
 use crate::recorded::{matrix, profile};
 use crate::runs::{self, RecordedRun, VARIED, decompressed};
 use crate::tools::{HEADER_BYTES, RawRecord, in_parallel, walk};
-use ibscope::model::{Profile, TrustVerdict};
+use ibscope::model::profile::{ConnectionRow, CoverageState};
+use ibscope::model::{Profile, Trust, TrustVerdict};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 const SECOND_NS: i64 = 1_000_000_000;
+/// The service of datagrams: bits 7 to 5 of the opcode.
+const UD: u8 = 3;
 
 /// A record: its time in nanoseconds since the epoch, and its bytes with the header.
 pub(crate) type TimedRecord = (i64, Vec<u8>);
@@ -69,6 +72,39 @@ fn joined_ports_prove_no_loss_by_the_capture() {
         let found = profile(&[write(folder.path(), "joined", &captures[0].0, &joined)]);
         let lost = found.trust.lost_by_capture_packets;
         assert!(found.trust.verdict != TrustVerdict::Incomplete && lost.at_least == 0, "{name}: {:?}", found.trust);
+    }
+}
+
+/// Two ports in one file, by time, whose clocks differ by a second or more. Nothing was lost, and no
+/// queue pair was reused.
+#[test]
+fn ports_with_clocks_seconds_apart_prove_no_loss() {
+    for name in ["ompi-openib-ring2", "ompi-rc-mixed-2x2", "mpich-rc-mixed-2x2"] {
+        let run = runs::named(name);
+        let expected = profile(&run.every_node());
+        let (header, first) = read(&run.node(1));
+        let (_, second) = read(&run.node(2));
+        let folder = tempfile::tempdir().expect("folder");
+        for ahead_s in [1, 2, 10] {
+            let case = format!("{name}, {ahead_s} s");
+            let mut records = [first.clone(), later(&second, ahead_s * SECOND_NS)].concat();
+            records.sort_by_key(|(time_ns, _)| *time_ns);
+            let found = profile(&[write(folder.path(), "ahead.pcap", &header, &records)]);
+            check(&found, &matrix(&expected), &case);
+            let Trust { verdict, lost_by_capture_packets, lost_on_fabric_packets, .. } = &found.trust;
+            assert!(matches!(verdict, TrustVerdict::Unknown), "{case}: {:?}", found.trust);
+            assert_eq!((lost_by_capture_packets.at_least, lost_on_fabric_packets.at_least), (0, 0), "{case}");
+            assert!(found.trust.input_losses.is_empty(), "{case}: {:?}", found.trust.input_losses);
+            // Packets that are observed again may be those of a second connection.
+            let is_unknown = |row: &ConnectionRow| row.coverage.state == CoverageState::Unknown;
+            assert!(found.connections.iter().any(is_unknown), "{case}");
+            // Datagrams that set up a connection have no retransmissions either.
+            let retransmitted = |profile: &Profile| {
+                let reliable = profile.connections.iter().filter(|row| row.service != UD);
+                reliable.map(|row| row.retransmissions.packets()).sum::<u64>()
+            };
+            assert_eq!(retransmitted(&found), retransmitted(&expected), "{case}");
+        }
     }
 }
 

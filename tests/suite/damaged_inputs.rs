@@ -205,6 +205,8 @@ fn every_kind_of_input_gives_the_same_rows() {
             ("plain.pcap", plain.clone()),
             ("one.gz", gzip(&plain)),
             ("members.gz", [gzip(first), gzip(second)].concat()),
+            // As `gunzip` reads it.
+            ("padded.gz", [gzip(&plain), vec![0; 10_240]].concat()),
             ("frames.zst", [zstd(first), zstd(second)].concat()),
             // The format is detected from the content, not from the name.
             ("misnamed.pcap", zstd(&plain)),
@@ -298,6 +300,9 @@ fn other_files_are_rejected_with_path_reason_and_next_step() {
         (file("zeros", &[0; 5000]), ["starts with 00 00 00 00", "editcap"]),
         (file("text", b"frame,time_ns,src,dst\n1,2,3,4\n"), ["starts with 66 72 61 6d", "editcap"]),
         (file("figure.png", &png), ["starts with 89 50 4e 47", "editcap"]),
+        // The magic numbers of the xz and the bzip2 format.
+        (file("a.pcap.xz", b"\xFD7zXZ\0\0\x04\xE6\xD6\xB4\x46"), ["starts with fd 37 7a 58", "`xz -d`"]),
+        (file("a.pcap.bz2", b"BZh91AY&SY\0\0\0\0"), ["starts with 42 5a 68 39", "`bunzip2`"]),
         (file("empty", &[]), ["ends at offset 0", "was the capture started"]),
         (file("only-header.pcap", &only_header), ["it holds no packet", "was the capture started"]),
         (file("empty.gz", &gzip(&[])), ["ends at offset 0", "was the capture started"]),

@@ -1,7 +1,9 @@
 //! `ibscope_parsers::frame` compared with pcap-parser, record by record.
 
+use crate::recorded::profile;
 use crate::runs;
-use crate::tools::{Blocks, as_pcapng, random, sample, samples};
+use crate::tools::{Blocks, RawRecord, as_pcapng, random, sample, samples, walk};
+use ibscope::model::TrustVerdict;
 use ibscope_parsers::frame::{CaptureItem, Framing};
 use pcap_parser::traits::PcapNGPacketBlock as _;
 use pcap_parser::{Block, PcapBlockOwned, PcapNGSlice, parse_pcap_frame, parse_pcap_frame_be, parse_pcap_header};
@@ -222,4 +224,78 @@ fn times_beyond_pcap_parser_are_exact() {
     assert_eq!(ours(&parts.concat())[0].time_ns, Some(3_600_000_001_000));
     // Seconds above 32 bits: the year 2200.
     assert_eq!(time_ns(&[(9, &[6])], 7_258_118_400_000_001), 7_258_118_400_000_001_000);
+}
+
+/// A record as an enhanced packet block of interface 0, with a drop count (option 4), or as an obsolete
+/// packet block (type 2), whose second field is a drop count.
+fn with_drops(file: &[u8], record: &RawRecord, (is_obsolete, drops): (bool, u16)) -> Vec<u8> {
+    let data = record.data(file);
+    let time_ns = record.time_ns.cast_unsigned();
+    let first = if is_obsolete { u32::from(drops) << 16 } else { 0 };
+    let head = [first, (time_ns >> 32) as u32, time_ns as u32, data.len() as u32, record.original_bytes];
+    let mut body = [&head.map(u32::to_le_bytes).concat(), data].concat();
+    body.resize(body.len().next_multiple_of(4), 0);
+    if !is_obsolete && drops > 0 {
+        body.extend([&[4, 0, 8, 0][..], &u64::from(drops).to_le_bytes(), &[0; 4]].concat());
+    }
+    Blocks { big_endian: false }.block(if is_obsolete { 2 } else { 6 }, &body)
+}
+
+/// A capture of every packet, and the same records with statements of dropped packets.
+#[test]
+fn a_capture_that_states_drops_is_not_complete() {
+    let whole = runs::decompressed(&runs::named("ompi-openib-ring2").sink());
+    let records = walk(&whole);
+    let middle = records.len() / 2;
+    let blocks = Blocks { big_endian: false };
+    let start = [blocks.section(), blocks.interface(crate::tools::link_type(&whole), 0, &[(9, &[9])])].concat();
+    // The obsolete block for all records, so that drops are the only difference.
+    let packets = |range: std::ops::Range<usize>, (is_obsolete, drops): (bool, u16)| -> Vec<u8> {
+        let block = |at: usize| with_drops(&whole, &records[at], (is_obsolete, if at == middle { drops } else { 0 }));
+        range.flat_map(block).collect()
+    };
+    let all = |form| packets(0..records.len(), form);
+    let statistics = |if_dropped: u64| {
+        let counter = [&[5, 0, 8, 0][..], &if_dropped.to_le_bytes(), &[0; 4]].concat();
+        blocks.block(5, &[vec![0; 12], counter].concat())
+    };
+    let halves = [packets(0..middle, (false, 0)), packets(middle..records.len(), (false, 0))];
+    // `lctr` of the ERF header: bytes 12 and 13.
+    let mut erf = whole.clone();
+    let header = records[middle].place.start + 16;
+    erf[header + 12..header + 14].copy_from_slice(&[0, 5]);
+    let erf_as_pcapng = |drops| {
+        let blocks: Vec<u8> = (0..records.len())
+            .flat_map(|at| with_drops(&erf, &records[at], (false, if at == middle { drops } else { 0 })))
+            .collect();
+        [start.clone(), blocks].concat()
+    };
+    let cases = [
+        ("pcap", whole.clone(), 0),
+        ("loss counter of ERF", erf.clone(), 5),
+        ("the same as pcapng", erf_as_pcapng(0), 5),
+        ("the same with epb_dropcount", erf_as_pcapng(5), 5),
+        ("enhanced packets", [start.clone(), all((false, 0))].concat(), 0),
+        ("epb_dropcount", [start.clone(), all((false, 5))].concat(), 5),
+        ("obsolete packets", [start.clone(), all((true, 0))].concat(), 0),
+        ("drops count", [start.clone(), all((true, 5))].concat(), 5),
+        ("unknown drops count", [start.clone(), all((true, 0xFFFF))].concat(), 0),
+        ("statistics of the same drops", [start.clone(), all((false, 5)), statistics(7)].concat(), 7),
+        (
+            "two sections",
+            [&start, &halves[0], &statistics(100), &start, &halves[1], &statistics(60)].map(Vec::as_slice).concat(),
+            160,
+        ),
+    ];
+    let folder = tempfile::tempdir().expect("folder");
+    for (name, bytes, drops) in cases {
+        let path = folder.path().join("drops.pcapng");
+        std::fs::write(&path, bytes).expect("written");
+        let found = profile(&[path]);
+        assert_eq!(found.coverage.records, records.len() as u64, "{name}");
+        assert_eq!(found.coverage.interface_drops, drops, "{name}");
+        assert_eq!(found.trust.verdict == TrustVerdict::Complete, drops == 0, "{name}: {:?}", found.trust);
+        let reason = format!("{drops} packets were dropped by the capturing interfaces");
+        assert_eq!(found.trust.reasons.contains(&reason), drops > 0, "{name}: {:?}", found.trust.reasons);
+    }
 }

@@ -531,8 +531,231 @@ fn lost_samples_are_counted() {
     let found = analyzed(&place, None);
     assert_eq!(found.coverage.lost_mirrored_frames(), 2);
     let one_in = found.sampling.and_then(|sampling| sampling.one_in).expect("a rate");
-    let samples = found.coverage.infiniband as f64;
+    // Samples of any frames were lost.
+    let samples = sample.records.len() as f64 - 2.0;
     assert!((one_in - 4.0 * (1.0 + 2.0 / samples)).abs() < 1e-9, "{one_in}");
+}
+
+/// Datagrams that arrive twice add nothing: next to each other, or all of them at the end of the file,
+/// which is longer than a batch.
+#[test]
+fn datagrams_that_arrive_twice_count_once() {
+    let folder = tempfile::tempdir().expect("folder");
+    let place = folder.path().join("sflow.pcap");
+    let whole = Recording::read(&runs::named("ompi-openib-bt.S-4x1").node(1)).expect("a recording");
+    let choice = (SamplingUnit::Record, SamplingScheme::Random);
+    let sample = subsample(std::slice::from_ref(&whole), 1, 4, choice, &mut Random::new(7)).remove(0);
+    for recording in [&sample, &whole] {
+        let once = in_sflow(recording, 4, 5);
+        let of = |records: Vec<_>, threads: usize| {
+            once.with(records).write(&place).expect("written");
+            let options = AnalysisOptions { threads, bin_ns: None, ..AnalysisOptions::default() };
+            pipeline::analyze(std::slice::from_ref(&place), &options, &|_| {}).expect("profile")
+        };
+        let expected = of(once.records.clone(), 1);
+        assert_eq!(expected.coverage.repeated_samples, 0);
+        for (percent, is_late) in [(5, false), (20, false), (100, true)] {
+            let mut random = Random::new(percent);
+            let (mut records, mut late, mut samples) = (Vec::new(), Vec::new(), 0);
+            for (record, frames) in once.records.iter().zip(recording.records.chunks(5)) {
+                records.push(record.clone());
+                if random.below(100) < percent {
+                    samples += frames.len() as u64;
+                    let place = if is_late { &mut late } else { &mut records };
+                    place.push(record.clone());
+                }
+            }
+            records.append(&mut late);
+            for threads in [1, 3] {
+                let found = of(records.clone(), threads);
+                assert_eq!(found.coverage.repeated_samples, samples);
+                assert!(found.notes.iter().any(|note| note.contains("a second time")), "{:?}", found.notes);
+                let counts = |profile: &Profile| {
+                    let coverage = &profile.coverage;
+                    let counts = (coverage.records, coverage.infiniband, coverage.other(), coverage.failed());
+                    (counts, coverage.sampler_steps, coverage.sample_sources.clone(), profile.sampling)
+                };
+                assert_eq!(counts(&found), counts(&expected));
+                assert_eq!(found.connections.len(), expected.connections.len());
+                for (own, other) in found.connections.iter().zip(&expected.connections) {
+                    assert_eq!((own.traffic, &own.sampled, own.key()), (other.traffic, &other.sampled, other.key()));
+                }
+            }
+        }
+    }
+}
+
+/// Sender and receiver of the packet of a record.
+fn ends(recording: &Recording, data: &[u8], original_bytes: u32) -> Option<(String, String)> {
+    match locate_in_tunnels(recording.link_type, data, original_bytes, &mut TunnelPath::default()) {
+        Ok(ibscope_parsers::link::LinkContent::Infiniband(found)) => {
+            Some((found.src.to_string(), found.dst.to_string()))
+        }
+        _ => None,
+    }
+}
+
+/// The datagrams of several agents, in the order of time. Each agent has an address of its own.
+fn of_agents(agents: &[Recording]) -> Recording {
+    let mut records = Vec::new();
+    for (agent, recording) in agents.iter().enumerate() {
+        for record in &recording.records {
+            let mut record = record.clone();
+            let mut data = record.data.to_vec();
+            // The headers of Ethernet, IP and UDP, and the version and the type of address.
+            data[42 + 11] = agent as u8;
+            record.data = data.into();
+            records.push(record);
+        }
+    }
+    records.sort_by_key(|record| record.time_ns);
+    agents[0].with(records)
+}
+
+/// Three switches on the path of each packet sample it, or of the packets of one pair only: estimates
+/// count each packet once, and a pair does not take over the number of points of other pairs.
+#[test]
+fn samples_at_three_points_show_the_totals() {
+    let folder = tempfile::tempdir().expect("folder");
+    let place = folder.path().join("sflow.pcap");
+    let whole = Recording::read(&runs::named("ompi-openib-bt.S-4x1").node(1)).expect("a recording");
+    let truth = truth(&whole);
+    let (one, other) = truth.keys().next().expect("a pair").clone();
+    let is_of_pair =
+        |pair: &(String, String)| *pair == (one.clone(), other.clone()) || *pair == (other.clone(), one.clone());
+    let (mut shown, mut covered, mut at_three) = (0, 0, 0);
+    for (one_in, seed) in [(10, 1), (10, 2), (20, 3), (20, 4), (40, 5), (40, 6), (40, 7)] {
+        for has_all in [true, false] {
+            let agent = |number: u64| {
+                let mut random = Random::new(3 * seed + number);
+                let records = whole.records.iter().filter(|record| {
+                    let pair = ends(&whole, &record.data, record.original_bytes);
+                    let passes = has_all || number == 0 || pair.is_some_and(|pair| is_of_pair(&pair));
+                    random.below(one_in) == 0 && passes
+                });
+                in_sflow(&whole.with(records.cloned().collect()), one_in as u32, 1)
+            };
+            of_agents(&(0..3).map(agent).collect::<Vec<_>>()).write(&place).expect("written");
+            let profile = analyzed(&place, None);
+            let case = format!("1/{one_in} {has_all}: {:?}", profile.notes);
+            assert_eq!(profile.sampling.and_then(|sampling| sampling.one_in), Some(one_in as f64), "{case}");
+            for row in profile.connections.iter().filter(|row| row.kind == TrafficKind::Data) {
+                let weight = row.sampled.as_deref().and_then(|sampled| sampled.weight);
+                let is_three = weight.is_some_and(|weight| weight.most_ports() == 3);
+                at_three += u64::from(is_three);
+                // The others have one point.
+                let pair = (row.src.to_string(), row.dst.to_string());
+                assert!(has_all || !is_three || is_of_pair(&pair), "{case}");
+            }
+            for (pair, estimators) in estimators_by_pair(&profile) {
+                let (packets, payload_bytes) = truth[&pair];
+                for (estimator, total) in
+                    [estimators.packets, estimators.payload_bytes].iter().zip([packets, payload_bytes])
+                {
+                    let Estimate::Known(value) = estimator.result(estimators.quality) else { continue };
+                    shown += 1;
+                    covered += u64::from((value.low..=value.high).contains(&total));
+                    assert!(value.low < 2 * total && total < 2 * value.high, "{case} {pair:?}: {total} {value:?}");
+                }
+            }
+        }
+    }
+    println!("{covered} of {shown}, {at_three}");
+    assert!(shown > 60 && covered * 100 >= shown * 85, "{covered} of {shown}");
+    assert!(at_three > 20, "{at_three}");
+}
+
+/// The run in datagrams of one sample each, with these counters by place: number, pool and drops of the
+/// sample, and uptime of the agent.
+fn with_counters(sample: &Recording, counters: impl Fn(usize) -> [u32; 4]) -> Recording {
+    let mut datagrams = in_sflow(sample, 4, 1);
+    for (place, record) in datagrams.records.iter_mut().enumerate() {
+        let [sequence, pool, drops, uptime_ms] = counters(place);
+        let mut data = record.data.to_vec();
+        // The sample follows the headers of Ethernet, IP, UDP and the datagram; counters may precede it.
+        let at = 42 + 28 + if data[73] == 2 { 20 } else { 0 };
+        let pool_at = at + 8 + if data[at + 3] == 3 { 16 } else { 12 };
+        for (at, number) in [(42 + 20, uptime_ms), (at + 8, sequence), (pool_at, pool), (pool_at + 4, drops)] {
+            data[at..at + 4].copy_from_slice(&number.to_be_bytes());
+        }
+        record.data = data.into();
+    }
+    datagrams
+}
+
+/// Counters of an agent that start again, at 2^32 or because the agent or a source restarted, invent no
+/// losses.
+#[test]
+fn counters_that_start_again_are_no_losses() {
+    let folder = tempfile::tempdir().expect("folder");
+    let place = folder.path().join("sflow.pcap");
+    let sample = sampled_run();
+    let count = sample.records.len() as u32;
+    let half = count / 2;
+    let of = |counters: &dyn Fn(u32) -> [u32; 3]| {
+        let datagrams = with_counters(&sample, |place| {
+            let [sequence, drops, uptime_ms] = counters(place as u32);
+            [sequence, sequence.wrapping_mul(4), drops, uptime_ms]
+        });
+        datagrams.write(&place).expect("written");
+        let found = analyzed(&place, None);
+        let one_in = found.sampling.and_then(|sampling| sampling.one_in).expect("a rate");
+        (found.coverage.lost_mirrored_frames(), one_in)
+    };
+    let uptime_ms = |place: u32| 5_000_000 + place;
+    let is_before = |place: u32| place < half;
+    // Drops: constant, at 2^32, and from 1000 to 0.
+    assert_eq!(of(&|place| [place, 1000, uptime_ms(place)]), (0, 4.0));
+    let wraps = of(&|place| [place, (u32::MAX - 9).wrapping_add(place / 10), uptime_ms(place)]);
+    let dropped = (count - 1) / 10;
+    assert_eq!(wraps.0, u64::from(dropped));
+    assert!((wraps.1 - 4.0 * (1.0 + f64::from(dropped) / f64::from(count))).abs() < 1e-9, "{wraps:?}");
+    assert_eq!(of(&|place| [place, if is_before(place) { 1000 } else { 0 }, uptime_ms(place)]), (0, 4.0));
+    // Numbers: at 2^32, of the agent, and of the source alone.
+    assert_eq!(of(&|place| [(u32::MAX - 9).wrapping_add(place), 0, uptime_ms(place)]), (0, 4.0));
+    let restart = |place: u32| if is_before(place) { 3000 + place } else { 1 + place - half };
+    assert_eq!(of(&|place| [restart(place), 7, if is_before(place) { uptime_ms(place) } else { place }]), (0, 4.0));
+    assert_eq!(of(&|place| [restart(place), 7, uptime_ms(place)]), (0, 4.0));
+}
+
+/// An agent drops a fifth or half of its samples, and reports this: its pools show the rate of the samples
+/// and the dropped ones, and the estimates are those of the real rate.
+#[test]
+fn samples_that_an_agent_drops_lower_the_rate() {
+    let folder = tempfile::tempdir().expect("folder");
+    let place = folder.path().join("sflow.pcap");
+    let whole = Recording::read(&runs::named("ompi-openib-bt.S-4x1").node(1)).expect("a recording");
+    let truth = truth(&whole);
+    let (mut shown, mut covered) = (0, 0);
+    for (drop_percent, seed) in [(20, 1), (20, 2), (50, 3), (50, 4)] {
+        let mut random = Random::new(seed);
+        let (mut taken, mut counters, mut drops) = (Vec::new(), Vec::new(), 0);
+        for (number, record) in (1..).zip(&whole.records).filter(|_| random.below(4) == 0).collect::<Vec<_>>() {
+            if random.below(100) < drop_percent {
+                drops += 1;
+                continue;
+            }
+            taken.push(record.clone());
+            counters.push([taken.len() as u32, number, drops, 1000]);
+        }
+        with_counters(&whole.with(taken), |place| counters[place]).write(&place).expect("written");
+        let profile = analyzed(&place, None);
+        let dropped = f64::from(counters.last().expect("samples")[2] - counters[0][2]);
+        let one_in = profile.sampling.and_then(|sampling| sampling.one_in).expect("a rate");
+        let expected = 4.0 * (1.0 + dropped / counters.len() as f64);
+        assert!((one_in - expected).abs() < 1e-9, "{one_in} {expected}");
+        for (pair, estimators) in estimators_by_pair(&profile) {
+            let (packets, payload_bytes) = truth[&pair];
+            for (estimator, total) in
+                [estimators.packets, estimators.payload_bytes].iter().zip([packets, payload_bytes])
+            {
+                let Estimate::Known(value) = estimator.result(estimators.quality) else { continue };
+                shown += 1;
+                covered += u64::from((value.low..=value.high).contains(&total));
+            }
+        }
+    }
+    assert!(shown > 30 && covered * 100 >= shown * 85, "{covered} of {shown}");
 }
 
 /// The pool of an sFlow sample counts the packets that the agent could have sampled: it shows the

@@ -2,12 +2,12 @@
 //! ranks are those of the whole capture, and with one byte less some are missing.
 
 use crate::runs;
-use crate::wire::profile;
+use crate::wire::{data_connections, profile, profile_of};
 use ibscope::analysis::GroupBy;
 use ibscope::analysis::matrix::{Selection, matrix};
-use ibscope::model::JobRank;
 use ibscope::model::profile::CoverageState;
-use ibscope_samples::hard::{Recording, partial};
+use ibscope::model::{JobRank, Profile, Trust, TrustVerdict};
+use ibscope_samples::hard::{Recording, combine, partial};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -91,6 +91,45 @@ fn pairs_that_may_miss_messages_are_not_complete() {
                 for (pair, sums) in by_rank(&captures, snap_bytes) {
                     let is_complete = sums.2 == CoverageState::Complete;
                     assert!(!is_complete || whole[&pair] == sums, "{name}: {snap_bytes} bytes: {pair:?}: {sums:?}");
+                }
+            }
+        }
+    }
+}
+
+/// One port is captured whole, the other one up to a byte within the DETH (bytes 54 to 61), so that its
+/// datagrams have no source queue pair and do not equal those of the first port. No packet is missing.
+#[test]
+fn datagrams_without_a_source_queue_pair_prove_no_loss() {
+    for name in ["ompi-rc-mixed-2x2", "ompi-ud-ring2"] {
+        let run = runs::named(name);
+        let [one, other] = [1, 2].map(|node| Recording::read(&run.node(node)).expect("capture"));
+        let packets = |profile: &Profile| {
+            let mut pairs: BTreeMap<_, (u64, bool)> = BTreeMap::new();
+            for row in data_connections(profile) {
+                let pair = pairs.entry((row.src, row.dst)).or_default();
+                pair.0 += row.traffic.packets;
+                pair.1 |= row.coverage.state == CoverageState::Unknown;
+            }
+            pairs
+        };
+        let expected = packets(&profile_of(&combine::merge(&[one.clone(), other.clone()])));
+        for snap_bytes in [ROCE_BYTES + 4, ROCE_BYTES + 7] {
+            let truncated = partial::truncate(&other, snap_bytes);
+            let folder = tempfile::tempdir().expect("folder");
+            let paths = [("1.pcap", &one), ("2.pcap", &truncated)].map(|(name, capture)| {
+                let path = folder.path().join(name);
+                capture.write(&path).expect("capture");
+                path
+            });
+            for found in [profile_of(&combine::merge(&[one.clone(), truncated.clone()])), profile(&paths)] {
+                let case = format!("{name}, {snap_bytes} bytes: {:?}", found.trust);
+                assert_eq!(found.trust.verdict, TrustVerdict::Unknown, "{case}");
+                let Trust { lost_by_capture_packets, lost_on_fabric_packets, .. } = found.trust;
+                assert_eq!((lost_by_capture_packets.at_least, lost_on_fabric_packets.at_least), (0, 0), "{case}");
+                assert!(found.trust.input_losses.is_empty(), "{case}");
+                for (pair, (packets, is_unknown)) in packets(&found) {
+                    assert!(is_unknown || packets == expected[&pair].0, "{case}: {pair:?}: {packets}");
                 }
             }
         }

@@ -2,8 +2,9 @@
 
 use crate::runs::{self, decompressed};
 use crate::tools::{HEADER_BYTES, command, ibscope, sample, samples_folder, walk};
-use ibscope::model::PairEstimators;
+use ibscope::model::profile::{ConnectionRow, CoverageState};
 use ibscope::model::sampling::Estimate;
+use ibscope::model::{PairEstimators, TrafficKind, TrustVerdict};
 use ibscope::pipeline;
 use ibscope_samples::hard::Recording;
 use ibscope_samples::hard::partial::{SamplingScheme, SamplingUnit, subsample};
@@ -244,6 +245,94 @@ fn a_capture_that_starts_again_in_its_file_is_followed() {
     }
 }
 
+/// `tcpdump -z gzip` replaces each file by a compressed one when it is done.
+#[test]
+fn files_that_are_compressed_when_they_are_done_count_once() {
+    let options = ibscope_samples::SampleOptions {
+        framing: SampleFraming::Roce,
+        kind: SampleKind::Small,
+        bytes: 1 << 20,
+        lids: 4,
+        mirror: 1,
+        seed: 9,
+        ..ibscope_samples::SampleOptions::default()
+    };
+    let mut bytes = Vec::new();
+    ibscope_samples::generate(&options, &mut bytes).expect("generated");
+    let records = walk(&bytes);
+    let third = records.len() / 3;
+    let part = |from: usize, to: usize| {
+        [&bytes[..HEADER_BYTES], &bytes[records[from].place.start..records[to - 1].place.end]].concat()
+    };
+    let gzip = |bytes: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(bytes).expect("gzip");
+        encoder.finish().expect("gzip")
+    };
+    let folder = tempfile::tempdir().expect("folder");
+    let all = folder.path().join("all.pcap");
+    fs::write(&all, &bytes).expect("written");
+    let place = folder.path().join("live");
+    fs::create_dir(&place).expect("folder");
+    let at = |name: &str| place.join(name);
+    let parts = [part(0, third), part(third, 2 * third), part(2 * third, records.len())];
+    fs::write(at("sink.pcap0"), &parts[0]).expect("written");
+    let mut child = watch(&["--interval", "100ms"], &place);
+    let mut lines = BufReader::new(child.stdout.take().expect("output")).lines();
+    wait_for(&mut lines, |line| line.contains(&grouped(third)));
+    fs::write(at("sink.pcap1"), &parts[1]).expect("written");
+    wait_for(&mut lines, |line| line.contains(&grouped(2 * third)));
+    // Longer than the pause between two looks for a new file.
+    let wait = || std::thread::sleep(Duration::from_millis(1500));
+    fs::write(at("sink.pcap0.gz"), gzip(&parts[0])).expect("written");
+    fs::remove_file(at("sink.pcap0")).expect("removed");
+    wait();
+    fs::write(at("sink.pcap2"), &parts[2]).expect("written");
+    wait_for(&mut lines, |line| line.contains(&grouped(records.len())));
+    fs::write(at("sink.pcap1.zst"), zstd::encode_all(&parts[1][..], 1).expect("zstd")).expect("written");
+    fs::remove_file(at("sink.pcap1")).expect("removed");
+    wait();
+    signal(&child, "INT");
+    let shown: String = lines.map(|line| line.expect("line") + "\n").collect();
+    assert_eq!(totals(&shown), analyzed(&all));
+    assert_eq!(child.wait().expect("ended").code(), Some(0));
+}
+
+/// A rotated capture whose files begin with the last records of the file before: `analyze` compares the
+/// files, `watch` does not.
+#[test]
+fn packets_that_two_files_may_share_are_reported() {
+    let bytes = decompressed(&runs::named("ompi-openib-ring2").node(1));
+    let records = walk(&bytes);
+    assert!(records.is_sorted_by_key(|record| record.time_ns));
+    let third = records.len() / 3;
+    let folder = tempfile::tempdir().expect("folder");
+    for repeated in [0, 50] {
+        let place = folder.path().join(repeated.to_string());
+        fs::create_dir(&place).expect("folder");
+        let mut shared = 0;
+        for (part, from) in [0, third, 2 * third].into_iter().enumerate() {
+            let to = if part == 2 { records.len() } else { from + third };
+            let first = if part == 0 { 0 } else { from - repeated };
+            let content = [&bytes[..HEADER_BYTES], &bytes[records[first].place.start..records[to - 1].place.end]];
+            fs::write(place.join(format!("sink.pcap{part}")), content.concat()).expect("written");
+            let own = records[first..from].iter();
+            shared += own.filter(|record| runs::is_roce(record.data(&bytes))).count() as u64;
+        }
+        let job = folder.path().join(format!("{repeated}.ibp"));
+        let ran = command(["watch", "--once", "-o"]).args([&job, &place]).output().expect("started");
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        let found = pipeline::load(&job).expect("a profile");
+        assert_eq!(found.coverage.overlap_left_out, shared, "{repeated}");
+        let is_unknown = |row: &ConnectionRow| row.coverage.state == CoverageState::Unknown;
+        let mut rows = found.connections.iter().filter(|row| row.kind == TrafficKind::Data);
+        assert_eq!(rows.all(is_unknown), repeated > 0, "{repeated}: {:?}", found.connections);
+        let note = "a file begins before the end of the file before it";
+        assert_eq!(found.notes.iter().any(|text| text.contains(note)), repeated > 0, "{:?}", found.notes);
+        assert_eq!(found.trust.verdict == TrustVerdict::Complete, repeated == 0, "{:?}", found.trust);
+    }
+}
+
 #[test]
 fn invalid_inputs_are_errors() {
     let folder = tempfile::tempdir().expect("folder");
@@ -442,7 +531,8 @@ fn sflow_from_a_socket_has_estimates_and_counts_lost_datagrams() {
     let lost: u64 =
         LOST.iter().map(|number| sample.records.chunks(5).nth(*number).expect("samples").len() as u64).sum();
     assert_eq!(profile.coverage.lost_mirrored_frames(), lost);
-    let taken = profile.coverage.infiniband as f64;
+    // Samples of any frames were lost.
+    let taken = sample.records.len() as f64 - lost as f64;
     assert!((sampling.one_in.expect("a rate") - 3.0 * (1.0 + lost as f64 / taken)).abs() < 1e-9);
     let mut all = PairEstimators::default();
     profile.connections.iter().for_each(|row| all.merge(&PairEstimators::of(row.sampled.as_deref().expect("samples"))));

@@ -115,6 +115,19 @@ impl ErfHeader {
     }
 }
 
+/// Packets that the capturing device lost between a record and the one before it, as the ERF header at
+/// the start of `data` states. 0 if the header is truncated, and for record types other than the three
+/// of [`ErfHeader`]: some of them use the field as a color.
+#[must_use]
+#[inline]
+pub fn lost_before(data: &[u8]) -> u64 {
+    const TYPES: [u8; 3] = [ErfHeader::TYPE_ETHERNET, ErfHeader::TYPE_INFINIBAND, ErfHeader::TYPE_INFINIBAND_LINK];
+    match data.first_chunk::<HEADER_BYTES>() {
+        Some(header) if TYPES.contains(&(header[8] & !MORE)) => u16::from_be_bytes([header[12], header[13]]).into(),
+        _ => 0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,6 +218,23 @@ mod tests {
         assert_eq!(time(&ibdump((9 << 32) + 2639 + 4295 * 6)), Some(8_999_999_000));
         assert_eq!(time(&ibdump((9 << 32) + 2639 + 4295 * 7)), None);
         assert_eq!(time(&ibdump(2639)), None);
+    }
+
+    /// Types 2 (Ethernet), 21 (InfiniBand) and 25 (InfiniBand link) have a loss counter. Type 11 has a
+    /// color in its place.
+    #[test]
+    fn lost_packets_are_those_of_the_loss_counter() {
+        let with = |record_type: u8| {
+            let mut data = ibdump(0);
+            data[8] = record_type;
+            data[12..14].copy_from_slice(&[1, 2]);
+            data
+        };
+        for (record_type, lost) in [(2, 258), (21, 258), (25, 258), (0x15 | 0x80, 258), (11, 0), (16, 0), (27, 0)] {
+            assert_eq!(lost_before(&with(record_type)), lost, "type {record_type}");
+        }
+        assert_eq!(lost_before(&ibdump(0)), 0);
+        assert_eq!(lost_before(&with(21)[..15]), 0);
     }
 
     #[test]

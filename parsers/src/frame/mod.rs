@@ -106,6 +106,16 @@ pub struct Statistics {
     pub os_dropped: Option<u64>,
 }
 
+/// Packets that the capturing interfaces dropped, as a pcapng file states.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InterfaceDrops {
+    /// The dropped packets. Packet blocks and statistics blocks may state the same ones, so of each
+    /// interface the larger sum counts.
+    pub packets: u64,
+    /// Blocks that state drops and are not counted, because the section has too many interfaces.
+    pub left_out: u64,
+}
+
 /// Item found by one step through a capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureItem<'a> {
@@ -212,6 +222,17 @@ impl Framing {
             }
         }
         (at, None)
+    }
+
+    /// Packets that the interfaces dropped, as the blocks of a pcapng file up to the current position
+    /// state. It only grows. In a classic file only ERF headers state drops: see
+    /// [`erf::lost_before`].
+    #[must_use]
+    pub fn interface_drops(&self) -> InterfaceDrops {
+        match self {
+            Self::Pcap(_) => InterfaceDrops::default(),
+            Self::Pcapng(section) => section.interface_drops(),
+        }
     }
 
     /// Interfaces described up to the current position in the file.

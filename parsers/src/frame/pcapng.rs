@@ -3,11 +3,17 @@
 //!
 //! Section header, interface description, enhanced, simple and obsolete packet blocks and interface
 //! statistics are parsed. All other blocks are skipped by their length.
+//!
+//! Two kinds of blocks state dropped packets: a packet block those between its packet and the one
+//! before it, a statistics block those since the start of the capture. Both may state the same drops,
+//! so the larger sum of an interface counts. Invariant: interfaces of different sections are
+//! different interfaces.
 
-use super::{ByteOrder, CaptureItem, Framing, Interface, LinkType, Record, Statistics};
+use super::{ByteOrder, CaptureItem, Framing, Interface, InterfaceDrops, LinkType, Record, Statistics, erf};
 use crate::error::{ParseError, take};
 use crate::layer::Layer;
 use crate::time::Resolution;
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use nom::number::Endianness;
@@ -18,6 +24,8 @@ use nom::{IResult, Parser};
 pub(super) const SECTION_HEADER: u32 = 0x0A0D_0D0A;
 /// Limit of interfaces per section, which bounds the memory; no real capture has that many.
 const MAX_INTERFACES: usize = 1 << 16;
+/// Limit of interfaces per section whose drops are counted; a damaged capture may name any number.
+const MAX_DROPPING_INTERFACES: usize = 1 << 12;
 const INTERFACE_DESCRIPTION: u32 = 1;
 const OBSOLETE_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
@@ -35,6 +43,9 @@ const IF_TSOFFSET: u16 = 14;
 const ISB_IFRECV: u16 = 4;
 const ISB_IFDROP: u16 = 5;
 const ISB_OSDROP: u16 = 7;
+const EPB_DROPCOUNT: u16 = 4;
+/// Drops count of an obsolete packet block that states no number.
+const UNKNOWN_DROPS: u16 = 0xFFFF;
 
 /// The current section of the file.
 #[derive(Clone, Debug)]
@@ -43,12 +54,36 @@ pub struct Section {
     /// Shared with clones of the section; an interface description copies the list if a clone is
     /// alive.
     interfaces: Arc<Vec<Interface>>,
+    /// Drops by interface, shared likewise: only interfaces that dropped packets.
+    drops: Arc<BTreeMap<u32, StatedDrops>>,
+    /// Drops in the sections before this one, and those that were not counted.
+    earlier_drops: InterfaceDrops,
+}
+
+/// Packets that an interface dropped, as the blocks so far state.
+#[derive(Clone, Copy, Debug, Default)]
+struct StatedDrops {
+    /// The largest number of a statistics block. It only grows, so it is the last.
+    in_statistics: u64,
+    /// The sum of the numbers of packet blocks.
+    before_packets: u64,
 }
 
 impl Section {
     pub(super) fn detect(head: &[u8]) -> Result<Self, ParseError> {
         let [.., a, b, c, d] = *take::<12>(head, Layer::PcapHeader)?;
-        Ok(Self { order: byte_order([a, b, c, d])?, interfaces: Arc::default() })
+        Ok(Self::new(byte_order([a, b, c, d])?, InterfaceDrops::default()))
+    }
+
+    fn new(order: ByteOrder, earlier_drops: InterfaceDrops) -> Self {
+        Self { order, interfaces: Arc::default(), drops: Arc::default(), earlier_drops }
+    }
+
+    /// Packets that the interfaces dropped in all sections so far.
+    pub(super) fn interface_drops(&self) -> InterfaceDrops {
+        let own = self.drops.values().map(|drops| drops.in_statistics.max(drops.before_packets));
+        let InterfaceDrops { packets, left_out } = self.earlier_drops;
+        InterfaceDrops { packets: own.fold(packets, u64::saturating_add), left_out }
     }
 
     pub(super) fn interfaces(&self) -> &[Interface] {
@@ -73,10 +108,31 @@ impl Section {
             return Err(invalid("trailing Block Total Length", trailing));
         }
         let item = match block_type {
-            ENHANCED_PACKET => CaptureItem::Record(self.enhanced_packet(block, total)?),
-            SIMPLE_PACKET => CaptureItem::Record(self.simple_packet(block, total)?),
-            OBSOLETE_PACKET => CaptureItem::Record(self.obsolete_packet(block, total)?),
-            INTERFACE_STATISTICS => CaptureItem::Statistics(self.statistics(block, total)?),
+            ENHANCED_PACKET => {
+                let record = self.enhanced_packet(block, total)?;
+                self.note_packet(&record, drop_count(block, record.data.len(), order));
+                CaptureItem::Record(record)
+            }
+            SIMPLE_PACKET => {
+                let record = self.simple_packet(block, total)?;
+                self.note_packet(&record, 0);
+                CaptureItem::Record(record)
+            }
+            OBSOLETE_PACKET => {
+                let (record, dropped) = self.obsolete_packet(block, total)?;
+                self.note_packet(&record, dropped);
+                CaptureItem::Record(record)
+            }
+            INTERFACE_STATISTICS => {
+                let statistics = self.statistics(block, total)?;
+                let [if_dropped, os_dropped] =
+                    [statistics.if_dropped, statistics.os_dropped].map(|dropped| dropped.unwrap_or(0));
+                let dropped = if_dropped.saturating_add(os_dropped);
+                if dropped > 0 {
+                    self.note_drops(statistics.interface, |own| own.in_statistics = own.in_statistics.max(dropped));
+                }
+                CaptureItem::Statistics(statistics)
+            }
             INTERFACE_DESCRIPTION => {
                 if self.interfaces.len() >= MAX_INTERFACES {
                     return Err(ParseError::invalid(
@@ -91,7 +147,7 @@ impl Section {
             }
             SECTION_HEADER => {
                 section_header(block, order.nom(), total)?;
-                *self = Self { order, interfaces: Arc::default() };
+                *self = Self::new(order, self.interface_drops());
                 CaptureItem::Other
             }
             _ => CaptureItem::Other,
@@ -106,14 +162,36 @@ impl Section {
     }
 
     /// Like the enhanced packet block, but with interface (2) and packets dropped since the last
-    /// one (2).
-    fn obsolete_packet<'a>(&self, body: &'a [u8], total: u32) -> Result<Record<'a>, ParseError> {
+    /// one (2). Returns these too, 0 if their number is unknown.
+    fn obsolete_packet<'a>(&self, body: &'a [u8], total: u32) -> Result<(Record<'a>, u64), ParseError> {
         let b = fixed_fields::<PACKET_HEAD_BYTES>(body, total)?;
-        let interface = match self.order {
-            ByteOrder::Little => u16::from_le_bytes([b[0], b[1]]),
-            ByteOrder::Big => u16::from_be_bytes([b[0], b[1]]),
+        let numbers = [[b[0], b[1]], [b[2], b[3]]];
+        let [interface, dropped] = match self.order {
+            ByteOrder::Little => numbers.map(u16::from_le_bytes),
+            ByteOrder::Big => numbers.map(u16::from_be_bytes),
         };
-        self.packet(u32::from(interface), b, body)
+        let dropped = if dropped == UNKNOWN_DROPS { 0 } else { u64::from(dropped) };
+        Ok((self.packet(u32::from(interface), b, body)?, dropped))
+    }
+
+    /// Notes the packets that were dropped between a packet and the one before it: `stated` by its
+    /// block, or by its ERF header. A program that converts ERF files may write both.
+    #[inline]
+    fn note_packet(&mut self, record: &Record<'_>, stated: u64) {
+        let in_header = if record.link_type == LinkType::ERF { erf::lost_before(record.data) } else { 0 };
+        let dropped = stated.max(in_header);
+        if dropped > 0 {
+            self.note_drops(record.interface, |own| own.before_packets = own.before_packets.saturating_add(dropped));
+        }
+    }
+
+    #[cold]
+    fn note_drops(&mut self, interface: u32, add: impl FnOnce(&mut StatedDrops)) {
+        if self.drops.len() < MAX_DROPPING_INTERFACES || self.drops.contains_key(&interface) {
+            add(Arc::make_mut(&mut self.drops).entry(interface).or_default());
+        } else {
+            self.earlier_drops.left_out += 1;
+        }
     }
 
     /// Parses the fields that both blocks share; `head` is the start of `body`. Runs for every
@@ -172,6 +250,20 @@ impl Section {
 
     fn interface(&self, id: u32) -> Result<&Interface, ParseError> {
         self.interfaces.get(id as usize).ok_or(invalid("Interface ID", id))
+    }
+}
+
+/// The drop count among the options of an enhanced packet block with this number of captured bytes; 0
+/// without one. A broken option hides the ones after it, as in [`Section::statistics`].
+#[inline]
+fn drop_count(body: &[u8], captured_bytes: usize, order: ByteOrder) -> u64 {
+    match body.get(PACKET_HEAD_BYTES + captured_bytes.next_multiple_of(4)..) {
+        None | Some([]) => 0,
+        Some(list) => {
+            let mut found = options(list, order.nom()).map_while(Result::ok);
+            let count = found.find(|(code, _)| *code == EPB_DROPCOUNT);
+            count.and_then(|(_, value)| parse_exact(u64(order.nom()), value)).unwrap_or(0)
+        }
     }
 }
 
@@ -541,6 +633,83 @@ mod tests {
             assert_eq!(counters(&[w.option(4, &[1; 4]), counter(7, 2)].concat()), (None, None, Some(2)));
             let broken = [counter(4, 6), w.numbers([(5, 2), (200, 2)]), counter(7, 2)].concat();
             assert_eq!(counters(&broken), (Some(6), None, None));
+        }
+    }
+
+    /// The drops of a file of two interfaces and these blocks.
+    fn drops(w: PcapngBuilder, blocks: &[Vec<u8>]) -> InterfaceDrops {
+        let start = [w.section(), w.interface(1, 0, &[]), w.interface(197, 0, &[])].concat();
+        let file = [start, blocks.concat()].concat();
+        let (mut framing, _) = Framing::detect(&file).unwrap();
+        assert_eq!(framing.walk(&file, |_| {}), (file.len(), None));
+        framing.interface_drops()
+    }
+
+    /// The specification: `epb_dropcount` (option 4, 64 bits) and the drops count of the obsolete block
+    /// (16 bits, 0xFFFF for "not available") are the packets lost between a packet and the one before it;
+    /// `isb_ifdrop` (5) and `isb_osdrop` (7) those since the start of the capture.
+    #[test]
+    fn drops_of_packet_blocks_and_of_statistics() {
+        for w in WRITERS {
+            let enhanced = |interface: u64, options: &[Vec<u8>]| {
+                // Three captured bytes, and one of padding.
+                let head = w.numbers([(interface, 4), (0, 8), (3, 4), (3, 4)]);
+                w.block(6, &[&head[..], b"abc\0", &options.concat()].concat())
+            };
+            let obsolete =
+                |drops: u64| w.block(2, &[&w.numbers([(0, 2), (drops, 2), (0, 8), (1, 4), (1, 4)])[..], b"a"].concat());
+            let count = |count: u64| w.option(4, &w.number(count, 8));
+            let statistics = |interface: u64, if_dropped: u64, os_dropped: u64| {
+                let counters =
+                    [(5, if_dropped), (7, os_dropped)].map(|(code, value)| w.option(code, &w.number(value, 8)));
+                w.block(5, &[w.numbers([(interface, 4), (0, 8)]), counters.concat()].concat())
+            };
+            let packets = |blocks: &[Vec<u8>]| drops(w, blocks).packets;
+            let end = w.option(0, b"");
+            let flags = w.option(2, &[0; 4]);
+            assert_eq!(packets(&[enhanced(0, &[])]), 0);
+            assert_eq!(packets(&[enhanced(0, &[count(5)]), enhanced(0, &[flags, count(7), end.clone()])]), 12);
+            // After the end marker, and with four bytes instead of eight.
+            assert_eq!(packets(&[enhanced(0, &[end, count(9)]), enhanced(0, &[w.option(4, &[1; 4])])]), 0);
+            assert_eq!(packets(&[obsolete(3), obsolete(0xFFFF), obsolete(0)]), 3);
+            assert_eq!(packets(&[enhanced(0, &[count(u64::MAX)]), obsolete(3)]), u64::MAX);
+            // Statistics state the same drops.
+            assert_eq!(packets(&[enhanced(0, &[count(5)]), statistics(0, 3, 1), statistics(0, 3, 4)]), 7);
+            assert_eq!(packets(&[enhanced(0, &[count(5)]), statistics(0, 1, 1)]), 5);
+            // Of another interface, and of the same number in another section.
+            assert_eq!(packets(&[enhanced(0, &[count(5)]), statistics(1, 3, 4)]), 12);
+            let next = [w.section(), w.interface(1, 0, &[])].concat();
+            assert_eq!(packets(&[statistics(0, 100, 0), next.clone(), statistics(0, 60, 0)]), 160);
+            assert_eq!(packets(&[obsolete(100), next, enhanced(0, &[count(60)])]), 160);
+        }
+    }
+
+    /// The loss counter of an ERF header is in the packet; a converter may write both.
+    #[test]
+    fn drops_of_erf_headers() {
+        for w in WRITERS {
+            let mut header = [0; 16];
+            (header[8], header[13]) = (21, 6);
+            let packet = |options: &[u8]| {
+                w.block(6, &[&w.numbers([(1, 4), (0, 8), (16, 4), (16, 4)])[..], &header, options].concat())
+            };
+            assert_eq!(drops(w, &[packet(&[]), packet(&[])]).packets, 12);
+            assert_eq!(drops(w, &[packet(&w.option(4, &w.number(6, 8)))]).packets, 6);
+        }
+    }
+
+    #[test]
+    fn drops_of_too_many_interfaces_are_left_out() {
+        let w = WRITERS[0];
+        let statistics = |interface: usize| {
+            w.block(5, &[w.numbers([(interface as u64, 4), (0, 8)]), w.option(5, &w.number(2, 8))].concat())
+        };
+        for interfaces in [MAX_DROPPING_INTERFACES, MAX_DROPPING_INTERFACES + 1] {
+            // Those of the first interface are counted again.
+            let blocks: Vec<Vec<u8>> = (0..interfaces).chain([0]).map(statistics).collect();
+            let left_out = (interfaces - MAX_DROPPING_INTERFACES) as u64;
+            let packets = 2 * MAX_DROPPING_INTERFACES as u64;
+            assert_eq!(drops(w, &blocks), InterfaceDrops { packets, left_out });
         }
     }
 
