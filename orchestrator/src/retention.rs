@@ -170,7 +170,7 @@ pub(crate) fn make_room(context: RunContext<'_>, node: &str, folder: &Path) -> R
     if trimmed.left_bytes.saturating_add(new_bytes) > limit_bytes {
         let faults: String = trimmed.faults.iter().flat_map(|fault| ["; ", fault]).collect();
         return Err(format!(
-            "{node}: captures that are still in use have {} bytes in {}, so a new one of {new_bytes} bytes \
+            "{node}: captures that are in use or cannot be deleted have {} bytes in {}, so a new one of {new_bytes} bytes \
              (capture.max_bytes) would exceed {limit_bytes} bytes (capture.disk_limit_bytes){faults}",
             trimmed.left_bytes,
             folder.display()

@@ -15,8 +15,8 @@ const MAX_PSNS: usize = 1 << 12;
 const MAX_LISTED: usize = 32;
 const FEW_LISTED: usize = 8;
 
-/// Stands for a response to one of several connections that wait for the same PSN. When there are as many
-/// as connections, none of these waits any longer.
+/// Placeholder for a response that one of several waiting connections has received. When there are as many
+/// of them as connections, none of these waits any longer.
 const ANSWERED: u32 = u32::MAX;
 
 /// Connections in the order of their requests; a removed one is replaced by the last.
@@ -107,7 +107,7 @@ impl PendingRequests {
                 connections.remove(last);
             }
         }
-        self.settle(psn);
+        self.remove_if_answered(psn);
     }
 
     /// One of the connections that wait for this PSN has its response, and nothing shows which one.
@@ -116,11 +116,11 @@ impl PendingRequests {
             Self::List(list) => list.push((psn, ANSWERED)),
             Self::Map(map) => map.0.entry(psn).or_default().push(ANSWERED),
         }
-        self.settle(psn);
+        self.remove_if_answered(psn);
     }
 
     /// Removes the connections of this PSN if all of them have their responses.
-    fn settle(&mut self, psn: u32) {
+    fn remove_if_answered(&mut self, psn: u32) {
         let answered = self.entries(psn).filter(|connection| *connection == ANSWERED).count();
         if answered < self.entries(psn).count() - answered {
             return;
@@ -138,7 +138,7 @@ impl PendingRequests {
                 let psns: SmallVec<[u32; 8]> =
                     list.iter().filter(|(_, other)| *other == connection).map(|(psn, _)| *psn).collect();
                 list.retain(|(_, other)| *other != connection);
-                psns.into_iter().for_each(|psn| self.settle(psn));
+                psns.into_iter().for_each(|psn| self.remove_if_answered(psn));
                 if let Self::List(list) = self {
                     list.shrink_to_fit();
                 }

@@ -241,8 +241,8 @@ pub struct JobRow {
     /// of one job.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub may_be_part: bool,
-    /// True if its packets are in inputs whose clocks could not be compared: times between packets of
-    /// different inputs may be wrong.
+    /// True if the clocks of its inputs could not be compared, or if the clocks of two ports in one input
+    /// differ by an unknown time: times between packets at different ports may be wrong.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub lacks_common_clock: bool,
     /// Longest median delay in nanoseconds between the two observations of packets of a connection, if

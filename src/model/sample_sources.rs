@@ -3,7 +3,7 @@
 //!
 //! In: the counters of each sample, in file order. Out: the positions of repeated samples
 //! ([`RecentSamples`]), and the [`SampleSources`] of an input, which can be added. Invariant: memory
-//! is bounded, and the number of points of a pair is never stated too low.
+//! is bounded. Within the bounds on pairs and sources, the number of points of a pair is never too low.
 
 use super::SeededHasher;
 use ibscope_parsers::Endpoint;

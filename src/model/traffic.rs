@@ -406,8 +406,8 @@ pub struct Continuity {
     /// messages of the other direction that its receiver has completed since the connection was set
     /// up (AETH, InfiniBand Architecture 9.7.5).
     pub last_msn: Option<u32>,
-    /// The first request was observed again much later: the queue pair number serves a second
-    /// connection.
+    /// The first request was observed again a second or more later: the queue pair may serve a second
+    /// connection, or these are mirror copies of a port with another clock.
     pub restarted: bool,
     /// Missing datagrams by the library's own sequence numbers; `None` without such numbers.
     pub missing_datagrams: Option<u64>,

@@ -352,7 +352,7 @@ fn trust(connections: &Trust, profile: &Profile, records: &[RecordSeries], optio
         (
             coverage.overlap_left_out,
             ["packet may count twice: it was", "packets may count twice: they were"],
-            "not compared with the next file of the stream",
+            "not compared with another file of the stream",
         ),
         (cut, ["input was not read to its", "inputs were not read to their"], "end"),
         (

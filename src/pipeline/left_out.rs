@@ -17,7 +17,7 @@ pub(super) fn notes(coverage: &Coverage, cm: u64, options: &AnalysisOptions) -> 
         ),
         (
             coverage.overlap_left_out,
-            "packets that were not kept for the comparison with the next file",
+            "packets that may also be in another file of the same observation point, which they were not compared with",
             "Those that are also in the next file count twice, so the coverage of all pairs is unknown",
         ),
         (cm, "connection management messages that were counted but not stored", "Ranks in them may be unknown"),

@@ -13,7 +13,7 @@ use super::processes::Processes;
 use super::tag_layout::{self, Family};
 use super::{QueuePairPartners, RanksByQueuePair, ResolvedRanks, ReverseConnections};
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{QueuePair, TrafficKind, count_of, ranges};
+use crate::model::{QueuePair, TrafficKind, ranges};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ pub(super) struct KnownJobs<'a> {
 }
 
 /// Assigns queue pairs the rank of their port, and connections the job of their ports. Returns the ports
-/// of connections that may carry one-sided operations of a job, but to whose ports no rank was assigned.
+/// of connections that may carry one-sided operations of a job and that were not assigned to ranks.
 pub(super) fn by_port(
     (paired, reverse): (&QueuePairPartners, &ReverseConnections<'_>),
     known: &KnownJobs<'_>,
@@ -96,17 +96,15 @@ fn one_sided_note(connections: &[Box<ConnectionTotals>], identified: &ResolvedRa
     let job = ranges(jobs.iter().copied());
     (!found.is_empty()).then(|| {
         format!(
-            "job{} {job}: {} without MPI messages {} as one-sided operations, because {} between the ports of its ranks and \
-             of the same library; another program of this library between the same ports would count as well",
+            "job{} {job}: connections without MPI messages that count as one-sided operations: {}. They are between the ports \
+             of its ranks and of the same library; another program of this library between these ports would count too",
             if jobs.len() == 1 { "" } else { "s" },
-            count_of(found.len() as u64, "connection"),
-            if found.len() == 1 { "counts" } else { "count" },
-            if found.len() == 1 { "it is" } else { "they are" },
+            found.len(),
         )
     })
 }
 
-/// What decides whether a connection without ranks is of a job.
+/// Evidence that a connection without ranks belongs to a job.
 struct JobPlace {
     family: Option<Family>,
     ports: BTreeSet<Endpoint>,
@@ -125,8 +123,9 @@ impl JobPlace {
         Self { family, ports: job.ports(), times_ns: job.times_ns(), named_ports: ports.collect() }
     }
 
-    /// True if the connection is within the times of the job, and of its library: connection messages name
-    /// both ends, or all messages of both directions match the library.
+    /// True if the connection is within the times of the job, and of its library: connection messages of UCX
+    /// name both ends, or all messages of both directions match the library. Where connection messages name
+    /// all queue pairs of the job, a match is not enough: they must name these ends too.
     fn owns(
         &self,
         (own, back): (&ConnectionTotals, Option<&ConnectionTotals>),
@@ -144,7 +143,7 @@ impl JobPlace {
             && (matches && (is_named || !must_be_named) || family == Family::Ucx && is_named)
     }
 
-    /// Like [`Self::owns`], if all ports are those of the job.
+    /// Like [`Self::owns`], for a job of UCX whose ports include both ends.
     fn may_own(
         &self,
         both: (&ConnectionTotals, Option<&ConnectionTotals>),

@@ -16,8 +16,8 @@ pub(super) const SCRIPT_PREFIX: &str = ": ibscope";
 /// The first line that [`RUN`] prints. What comes before it was printed by a startup file of the login
 /// shell, such as `.bashrc`, and is no output of the command.
 pub(super) const OUTPUT_MARK: &str = "ibscope-output-begins\n";
-/// Prints [`OUTPUT_MARK`], and runs the command `$3...` with a fixed `PATH`. `timeout` ends the command after `$1` seconds and
-/// kills it `$2` seconds later, so that nothing stays behind on the node.
+/// Prints [`OUTPUT_MARK`], and runs the command `$3...` with a fixed `PATH`. `timeout` ends the command
+/// after `$1` seconds and kills it `$2` seconds later, so that nothing stays behind on the node.
 pub(super) const RUN: &str = r#": ibscope-run; PATH=/usr/sbin:/usr/bin:/sbin:/bin; export PATH; t=$1; k=$2; shift 2; echo ibscope-output-begins; exec timeout -k "$k" "$t" "$@""#;
 
 /// `$1` [`SUPERVISE`], `$2` [`EXEC_PROGRAM`], `$3` log, then the program and its arguments: starts

@@ -73,8 +73,7 @@ pub enum NoIterations {
     PortsMissing,
     /// The messages of different ranks are on clocks that could not be compared.
     ClocksUnknown,
-    /// Its packets were observed again at the second port after their ACKs, too late for waits of this
-    /// period.
+    /// The mirror copies of its packets are late by more than 2 % of the period.
     CopiesLate,
 }
 
@@ -119,8 +118,8 @@ impl NoIterations {
                 "the clocks of its captures could not be compared by packets that several of them hold".to_owned()
             }
             Self::CopiesLate => {
-                "its ports have different clocks, or a device delays the copies of packets, by more than waits of its \
-                 iterations take; capture each port in a file of its own"
+                "the clocks of its ports differ, or a device delays the mirror copies, by more than 2 % of the period of \
+                 its iterations; capture each port in a file of its own"
                     .to_owned()
             }
         }

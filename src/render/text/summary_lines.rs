@@ -92,9 +92,10 @@ pub(super) fn storage_line(lines: &mut SummaryLines, profile: &Profile) {
     if !parts.is_empty() {
         let limits = match storage.notes.len() as u64 {
             0 => String::new(),
-            notes => format!(", and {} on what these numbers miss", count_of(notes, "note")),
+            1 => "; 1 note limits these numbers".to_owned(),
+            notes => format!("; {notes} notes limit these numbers"),
         };
-        lines.put("storage", &format!("{}; `ibscope storage` shows who serves whom{limits}", parts.join(", ")));
+        lines.put("storage", &format!("{}{limits}; `ibscope storage` shows who serves whom", parts.join(", ")));
     } else if profile.connections.iter().any(|connection| connection.class.is_storage()) {
         lines.put("storage", "commands are unknown; `ibscope storage` shows why");
     }

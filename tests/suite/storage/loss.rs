@@ -45,7 +45,7 @@ fn commands_of_a_capture_with_losses_have_no_longer_times() {
     let recording = client_port(NVME);
     let whole = profile_of(&recording);
     let truth = found(&whole);
-    let limits = "on what these numbers miss";
+    let limits = "these numbers; `ibscope storage`";
     let is_limited = |profile: &Profile| text::summary(profile, &Style { color: false, width: 80 }).contains(limits);
     assert!(truth.notes.is_empty() && !is_limited(&whole), "{:?}", truth.notes);
     for per_mille in [10, 50, 200, 500, 900] {

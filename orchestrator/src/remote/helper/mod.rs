@@ -136,7 +136,8 @@ pub(super) fn call(program: &Path, limit_s: &str, request: &[String]) -> Vec<Str
 }
 
 /// Does what a request says, if the rules permit it. Replaces this process by the command; returns the
-/// text to print if there is no command to run. Either output begins with [`script::OUTPUT_MARK`].
+/// text to print if there is no command to run. Either output begins with the mark
+/// that the controller expects.
 pub fn run(request: &str, rules: &Path) -> Result<String, HelperError> {
     let rules = HelperRules::read(rules)?;
     let words: Vec<String> = serde_json::from_str(request).map_err(|_| HelperError::Refused(Refusal::NoRequest))?;

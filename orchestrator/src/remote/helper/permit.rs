@@ -22,7 +22,7 @@ pub enum Refusal {
     File(String),
     /// A path is not that of a file that an owner may have.
     #[error(
-        "{0:?} is not a capture or a log: the owner of any other file, or of a folder or link, could let root read other files"
+        "{0:?} is not a capture, an archive of a profile, or a log: with any other file, folder or link, its owner could make root read other files"
     )]
     Given(String),
     /// The folder is not the one of the rules.
