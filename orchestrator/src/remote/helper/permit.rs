@@ -44,7 +44,13 @@ pub enum Refusal {
 pub(super) fn permit(rules: &HelperRules, folder: io::Result<()>, words: &[String]) -> Result<Permitted, Refusal> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let permitted = permit_form(rules, &words)?;
-    let Err(error) = folder else { return Ok(permitted) };
+    let Err(error) = folder else {
+        // Nobody else can change a file of this folder into a link now.
+        if let [CHOWN, _, ref files @ ..] = words[..] {
+            files.iter().try_for_each(|path| regular(path))?;
+        }
+        return Ok(permitted);
+    };
     // A user who creates the folder in this moment gains nothing: these requests read and change no files.
     let is_missing = error.kind() == io::ErrorKind::NotFound;
     match words[..] {
@@ -109,12 +115,17 @@ fn permit_form(rules: &HelperRules, words: &[&str]) -> Result<Permitted, Refusal
 /// Endings of the files that another user may own: captures, archives of profiles, and logs.
 const GIVEN: [&str; 3] = [".pcap", ".ibp.tar", ".log"];
 
-/// Checks a file that is given to another user. The folder of a running relay is never given: the owner
-/// could put a link into it, which the relay would follow as root. A missing file is left to chown.
+/// Checks the name of a file that is given to another user. The folder of a running relay is never given:
+/// the owner could put links into it. The relay refuses such a folder too; this is the first check.
 fn given(path: &str) -> Result<(), Refusal> {
-    let is_regular = fs::symlink_metadata(path).map_or(true, |found| found.is_file());
-    let is_given = is_regular && GIVEN.iter().any(|ending| path.ends_with(ending));
+    let is_given = GIVEN.iter().any(|ending| path.ends_with(ending));
     if is_given { Ok(()) } else { Err(Refusal::Given(path.to_owned())) }
+}
+
+/// Checks that a file is neither a folder nor a link. A missing file is left to chown.
+fn regular(path: &str) -> Result<(), Refusal> {
+    let is_regular = fs::symlink_metadata(path).map_or(true, |found| found.is_file());
+    if is_regular { Ok(()) } else { Err(Refusal::Given(path.to_owned())) }
 }
 
 fn command(own: &[&str], rest: &[&str]) -> Permitted {
@@ -400,7 +411,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let rules = HelperRules { directory: folder.path().to_owned(), ..rules() };
         let at = |name: &str| folder.path().join(name).display().to_string();
-        let chown = |name: &str| permit_form(&rules, &["chown", "7", &at(name)]);
+        let words = |name: &str| ["chown".to_owned(), "7".to_owned(), at(name)];
+        let chown = |name: &str| permit(&rules, Ok(()), &words(name));
         let base = "ibscope-7-20261101T000000Z-n1-mlx5_0-1";
         for ending in ["pcap", "log", "ibp.tar"] {
             let name = format!("{base}.{ending}");
