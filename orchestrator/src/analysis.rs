@@ -12,6 +12,7 @@ use crate::quote;
 use crate::remote::{LocalRunner, RemoteError, Runner};
 use crate::status::{self, JobState};
 use crate::text::printable;
+use crate::timestamp::now_s;
 use crate::undo::UndoReport;
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
@@ -20,7 +21,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Time limit for starting an analysis.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -33,7 +34,7 @@ const MERGE_PATIENCE: Duration = Duration::from_secs(5);
 const DETACHED_SCRIPT: &str = r#": ibscope-analyze; umask 077; exec setsid -f "$@" >/dev/null 2>&1 </dev/null"#;
 
 /// Words before a command that run it so that others cannot read the files that it creates.
-const PRIVATELY: [&str; 4] = ["/bin/sh", "-c", r#": ibscope-merge; umask 077; exec "$@""#, "sh"];
+const PRIVATE_SHELL: [&str; 4] = ["/bin/sh", "-c", r#": ibscope-merge; umask 077; exec "$@""#, "sh"];
 
 /// Reason why an analysis was not started.
 #[derive(Debug, thiserror::Error)]
@@ -145,7 +146,7 @@ pub fn wait_for_merges(time_limit: Duration) -> bool {
 
 /// A merge of the partial profiles of the sinks.
 struct ProfileMerge {
-    /// The command, without [`PRIVATELY`].
+    /// The command, without [`PRIVATE_SHELL`].
     argv: Vec<String>,
     /// The command as a user types it.
     command: String,
@@ -198,7 +199,7 @@ impl ProfileMerge {
     fn run(&self, runner: &dyn Runner) -> Result<String, StartAnalysisError> {
         // Without the file, retention could delete the oldest run while it is merged.
         let _ = self.pending.write(PendingAnalysis::UntilS(now_s() + MERGE_TIMEOUT.as_secs()));
-        let words = PRIVATELY.iter().map(|&word| word.to_owned());
+        let words = PRIVATE_SHELL.iter().map(|&word| word.to_owned());
         let argv: Vec<String> = words.chain(self.argv.iter().cloned()).collect();
         let merged = require_success(runner, None, &argv, MERGE_TIMEOUT);
         self.pending.remove();
@@ -336,10 +337,6 @@ fn pending_in(folder: &Folder, name: &OsStr) -> Option<PendingAnalysis> {
     serde_json::from_slice(&folder.bytes(name).ok()?).ok()
 }
 
-fn now_s() -> u64 {
-    SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())
-}
-
 fn on_sinks(config: &Config, undone: &UndoReport, runner: &dyn Runner) -> Result<Option<String>, StartAnalysisError> {
     let mut nodes = Vec::new();
     for capture in undone.captures.iter().filter(|capture| capture.fetched.is_some()) {
@@ -465,6 +462,7 @@ mod tests {
             captures: vec![capture],
             manifest,
             is_fetching: false,
+            can_retry: true,
         }
     }
 

@@ -4,11 +4,10 @@ use crate::folder::Folder;
 use crate::text::printable;
 use crate::timestamp;
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::SystemTime;
+use std::sync::{Arc, Once};
 
 /// Socket of syslog.
 const SYSLOG: &str = "/dev/log";
@@ -35,6 +34,17 @@ pub struct Log {
     subject: String,
 }
 
+/// Warns on standard error and in the log, the first time that it is called with `once`: a process meets
+/// some faults many times. `log` is the log file and whether there is syslog, `about` the prefix.
+pub(crate) fn warn_once(once: &Once, log: (Option<&Path>, bool), about: &str, text: impl FnOnce() -> String) {
+    once.call_once(|| {
+        let text = text();
+        Log::open(log.0, log.1, about).write(Level::Warning, &text);
+        // If standard error is closed, the result of the command still counts.
+        let _ = writeln!(io::stderr(), "ibscope: {text}");
+    });
+}
+
 impl Log {
     /// Opens the log file and syslog, if possible. `about` is the prefix of every line.
     pub fn open(file: Option<&Path>, syslog: bool, about: &str) -> Self {
@@ -50,7 +60,7 @@ impl Log {
     pub fn write(&self, level: Level, text: &str) {
         let text = printable(text.as_bytes());
         if let Some(file) = &self.file {
-            let time = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+            let time = timestamp::now_s();
             let word = match level {
                 Level::Error => "error: ",
                 Level::Warning => "warning: ",

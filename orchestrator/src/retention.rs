@@ -17,7 +17,7 @@ use crate::remote::process::RemoteNode;
 use crate::remote::{Files, parallel};
 use crate::sink;
 use crate::step::PlanStep;
-use crate::timestamp::timestamp;
+use crate::timestamp::{now_s, timestamp};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -145,13 +145,13 @@ pub(crate) fn retain(config: &Config, runner: &dyn Files, log: &Log) -> Result<(
             BTreeSet::new()
         });
         let nodes: Vec<String> = nodes.into_iter().collect();
-        let trimmed = parallel(&nodes, context.parallelism(), |node| trim(context, node, &capture.directory));
-        for (node, trimmed) in nodes.iter().zip(trimmed) {
-            match trimmed {
-                Ok(trimmed) => {
+        let reports = parallel(&nodes, context.parallelism(), |node| trim(context, node, &capture.directory));
+        for (node, report) in nodes.iter().zip(reports) {
+            match report {
+                Ok(report) => {
                     let deleted = |name: &String| log.write(Level::Info, &format!("{node}: deleted {name}"));
-                    trimmed.deleted.iter().for_each(deleted);
-                    faults.extend(trimmed.faults);
+                    report.deleted.iter().for_each(deleted);
+                    faults.extend(report.faults);
                 }
                 Err(fault) => faults.push(fault),
             }
@@ -165,14 +165,14 @@ pub(crate) fn retain(config: &Config, runner: &dyn Files, log: &Log) -> Result<(
 pub(crate) fn make_room(context: RunContext<'_>, node: &str, folder: &Path) -> Result<(), FailureText> {
     let capture = &context.config.capture;
     let Some(limit_bytes) = capture.disk_limit_bytes else { return Ok(()) };
-    let trimmed = trim(context, node, folder)?;
+    let report = trim(context, node, folder)?;
     let new_bytes = capture.needed_bytes().unwrap_or(0);
-    if trimmed.left_bytes.saturating_add(new_bytes) > limit_bytes {
-        let faults: String = trimmed.faults.iter().flat_map(|fault| ["; ", fault]).collect();
+    if report.left_bytes.saturating_add(new_bytes) > limit_bytes {
+        let faults: String = report.faults.iter().flat_map(|fault| ["; ", fault]).collect();
         return Err(format!(
             "{node}: captures that are in use or cannot be deleted have {} bytes in {}, so a new one of {new_bytes} bytes \
              (capture.max_bytes) would exceed {limit_bytes} bytes (capture.disk_limit_bytes){faults}",
-            trimmed.left_bytes,
+            report.left_bytes,
             folder.display()
         ));
     }
@@ -181,7 +181,7 @@ pub(crate) fn make_room(context: RunContext<'_>, node: &str, folder: &Path) -> R
 
 /// Result of the retention in a folder.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Trimmed {
+struct TrimReport {
     /// Names of the runs that were deleted.
     deleted: Vec<String>,
     /// Runs that could not be deleted, one sentence each.
@@ -190,24 +190,24 @@ struct Trimmed {
     left_bytes: u64,
 }
 
-impl Trimmed {
+impl TrimReport {
     /// Deletes each of these runs.
     fn delete(
         runs: Vec<(String, &StoredRun)>,
         left_bytes: u64,
         delete: impl Fn(&StoredRun) -> Result<(), FailureText>,
     ) -> Self {
-        let mut trimmed = Self { left_bytes, ..Self::default() };
+        let mut report = Self { left_bytes, ..Self::default() };
         for (name, run) in runs {
             match delete(run) {
-                Ok(()) => trimmed.deleted.push(name),
+                Ok(()) => report.deleted.push(name),
                 Err(fault) => {
-                    trimmed.faults.push(fault);
-                    trimmed.left_bytes = trimmed.left_bytes.saturating_add(run.bytes);
+                    report.faults.push(fault);
+                    report.left_bytes = report.left_bytes.saturating_add(run.bytes);
                 }
             }
         }
-        trimmed
+        report
     }
 }
 
@@ -220,7 +220,7 @@ fn remove(node: &RemoteNode<'_>, folder: &Path, run: &StoredRun) -> Result<(), F
 }
 
 /// Deletes captures on a node that exceed the limits.
-fn trim(context: RunContext<'_>, node: &str, folder: &Path) -> Result<Trimmed, FailureText> {
+fn trim(context: RunContext<'_>, node: &str, folder: &Path) -> Result<TrimReport, FailureText> {
     let capture = &context.config.capture;
     let on_node = context.node(node)?;
     sink::inspect(&on_node, node, folder)?;
@@ -231,7 +231,7 @@ fn trim(context: RunContext<'_>, node: &str, folder: &Path) -> Result<Trimmed, F
     let most_bytes = capture.disk_limit_bytes.map(|limit| limit.saturating_sub(capture.needed_bytes().unwrap_or(0)));
     let limits = RetentionLimits { oldest: oldest(capture.keep_days), most_bytes };
     let (delete, left_bytes) = choose(&runs, &known, &limits);
-    Ok(Trimmed::delete(delete, left_bytes, |run| remove(&on_node, folder, run)))
+    Ok(TrimReport::delete(delete, left_bytes, |run| remove(&on_node, folder, run)))
 }
 
 /// Deletes folders of runs in the collect folder that exceed the limits. Returns the faults.
@@ -241,7 +241,7 @@ fn retain_collected(config: &Config, runner: &dyn Files, log: &Log) -> Vec<Failu
         return Vec::new();
     }
     let failed = |error: io::Error| format!("{}: {error}; check collect.directory", directory.display());
-    let trimmed = (|| {
+    let report = (|| {
         // Nobody else can rename or replace the folders in it.
         let folder = Folder::open(directory).map_err(failed)?;
         let mut runs = StoredRuns::new();
@@ -257,13 +257,13 @@ fn retain_collected(config: &Config, runner: &dyn Files, log: &Log) -> Vec<Failu
         let (delete, left_bytes) = choose(&runs, &known, &limits);
         let here = RemoteNode { runner, name: None, timeout: DELETE_TIMEOUT };
         // A tree of a user may be deeper than this process may open folders; rm has no such limit.
-        Ok(Trimmed::delete(delete, left_bytes, |run| remove(&here, directory, run)))
+        Ok(TrimReport::delete(delete, left_bytes, |run| remove(&here, directory, run)))
     })();
-    match trimmed {
-        Ok(trimmed) => {
+    match report {
+        Ok(report) => {
             let deleted = |name| log.write(Level::Info, &format!("deleted {}", directory.join(name).display()));
-            trimmed.deleted.iter().for_each(deleted);
-            trimmed.faults
+            report.deleted.iter().for_each(deleted);
+            report.faults
         }
         Err(fault) => vec![fault],
     }
@@ -333,10 +333,6 @@ fn modified_s(found: &Metadata) -> Option<u64> {
 
 fn seconds(time: io::Result<SystemTime>) -> Option<u64> {
     time.ok()?.duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs())
-}
-
-fn now_s() -> u64 {
-    SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())
 }
 
 /// Timestamp of the oldest end of a run to keep.
@@ -561,15 +557,15 @@ mod tests {
         let run = |name: &str, bytes| StoredRun { names: vec![name.into()], bytes, ..StoredRun::default() };
         let runs = [("a", 1), ("b", 10), ("c", 100)].map(|(name, bytes)| (name.to_owned(), run(name, bytes)));
         let delete = runs.iter().map(|(name, run)| (name.clone(), run)).collect();
-        let trimmed = Trimmed::delete(delete, 1000, |run| {
+        let report = TrimReport::delete(delete, 1000, |run| {
             if run.names == ["b"] { Err("b cannot be deleted".to_owned()) } else { Ok(()) }
         });
-        let expected = Trimmed {
+        let expected = TrimReport {
             deleted: vec!["a".to_owned(), "c".to_owned()],
             faults: vec!["b cannot be deleted".to_owned()],
             left_bytes: 1010,
         };
-        assert_eq!(trimmed, expected);
+        assert_eq!(report, expected);
         // The error names the path. Nobody can delete files of /proc.
         let runner = LocalRunner::default();
         let node = RemoteNode { runner: &runner, name: None, timeout: DELETE_TIMEOUT };

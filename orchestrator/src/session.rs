@@ -8,10 +8,11 @@ use crate::journal::{JournalError, State};
 use crate::plan::{self, CapturePlan, PlanContext, PlanError};
 use crate::remote::Files;
 use crate::run::{self, JobClaim, PlanClaim, RunError, StartSummary};
+use crate::timestamp::now_s;
 use crate::undo::UndoReport;
 use std::collections::BTreeSet;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// Reason why a capture does not run.
 #[derive(Debug, thiserror::Error)]
@@ -162,8 +163,4 @@ fn claim_sinks(
         claim = plan_claim.release();
         thread::sleep(POLL_INTERVAL);
     }
-}
-
-fn now_s() -> u64 {
-    SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())
 }

@@ -3,16 +3,16 @@
 use crate::config::Config;
 use crate::folder::Folder;
 use crate::journal::{JournalError, RunPhase, RunRecord, State, StepProgress, StoredJournal, now_ns};
-use crate::log::{Level, Log};
+use crate::log;
 use crate::remote::{LocalRunner, Runner};
 use crate::step::PlanStep;
 use crate::text::printable;
+use crate::timestamp::now_s;
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// State of a run.
 #[derive(Clone, Debug, Serialize)]
@@ -93,7 +93,7 @@ pub fn metrics(runs: &[RunStatus], swept_s: u64) -> String {
 pub fn write_metrics(config: &Config) -> Result<(), String> {
     let Some(path) = &config.run.metrics else { return Ok(()) };
     let runs = stored_runs(config, None).map_err(|error| error.to_string())?;
-    let swept_s = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+    let swept_s = now_s();
     let write = || {
         let (folder, name) = Folder::parent_of(path)?;
         folder.replace(name, metrics(&runs, swept_s).as_bytes(), 0o644, None)
@@ -244,12 +244,8 @@ pub(crate) fn slurm_here(config: &Config) -> LocalRunner {
 /// command asks for the job of each run.
 pub(crate) fn warn_no_answer(config: &Config, why: &str) {
     static WARNED: Once = Once::new();
-    WARNED.call_once(|| {
-        let text = no_answer_text(why);
-        Log::open(config.run.log.as_deref(), config.run.syslog, "slurm").write(Level::Warning, &text);
-        // If standard error is closed, the result of the command still counts.
-        let _ = writeln!(io::stderr(), "ibscope: {text}");
-    });
+    let log = (config.run.log.as_deref(), config.run.syslog);
+    log::warn_once(&WARNED, log, "slurm", || no_answer_text(why));
 }
 
 fn no_answer_text(why: &str) -> String {

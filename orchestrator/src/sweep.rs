@@ -13,6 +13,7 @@ use crate::log::{Level, Log};
 use crate::remote::{CommandOutput, LocalRunner, Runner as _, SshRunner, parallel};
 use crate::retention;
 use crate::status::{self, JobState};
+use crate::timestamp::now_s;
 use crate::undo::{self, FetchTiming, StoredOutcome, UndoReport};
 use serde::Serialize;
 use std::fs::TryLockError;
@@ -20,7 +21,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Interval of [`sweep`] for hooks and the systemd unit.
 pub const RESTORE_INTERVAL: Duration = Duration::from_mins(1);
@@ -303,9 +304,8 @@ fn undo_with_other_version(state: &State, stored: &StoredJournal) -> Option<Swee
 /// Each sweep asks Slurm about every open run, and the retention logs in to every sink. Without this
 /// limit, a cluster whose jobs take seconds would do this all the time.
 pub(crate) fn claim_hook_sweep(state: &State) -> bool {
-    let now_s = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
     // A folder that cannot be written must not stop the sweeps.
-    claim_hook_sweep_at(state.folder(), now_s).unwrap_or(true)
+    claim_hook_sweep_at(state.folder(), now_s()).unwrap_or(true)
 }
 
 fn claim_hook_sweep_at(folder: &Folder, now_s: u64) -> io::Result<bool> {

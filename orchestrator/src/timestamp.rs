@@ -1,6 +1,12 @@
 //! Timestamps in file names: `20261121T200022Z`, which sorts by time and is readable.
 
 use jiff::Timestamp;
+use std::time::SystemTime;
+
+/// The current time in seconds since the epoch.
+pub(crate) fn now_s() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())
+}
 
 /// Formats a time in seconds since the epoch, in UTC. Times after 9999-12-30 are formatted as the
 /// last time that `jiff` supports, which is on that day.

@@ -9,7 +9,7 @@
 use super::AnalysisError;
 use super::endpoint_label::{EndpointLabels, GroupBy, Label};
 use super::health::LinkDirection;
-use super::observed_ports::are_at_once;
+use super::observed_ports::shows_each_packet_at_both_ports;
 use super::rates::per_second;
 use super::sliding_sums::sliding_sums;
 use crate::model::link::Speed;
@@ -328,28 +328,12 @@ fn highest(links: &[LinkSeries]) -> f64 {
     peaks.chain(links.iter().filter_map(|link| link.mean)).fold(0.0, f64::max)
 }
 
-/// True if the captures show each packet at both of its ports, as far as the profile states it: each input
-/// has both ports of its pairs, or the inputs together have two ports per pair and none misses records
-/// of another one. True for a profile without inputs.
-fn shows_both_ports(profile: &Profile) -> bool {
-    let inputs = &profile.inputs;
-    if inputs.iter().all(|input| input.pairs_observed_once == 0 && input.pairs_observed_twice > 0) {
-        return true;
-    }
-    let pairs = profile.connections.iter().map(|connection| (connection.src, connection.dst));
-    let pairs = pairs.collect::<BTreeSet<_>>().len() as u64;
-    let ports: u64 = inputs.iter().map(|input| input.pairs_observed_once + 2 * input.pairs_observed_twice).sum();
-    // Records that an input misses are not counted if records are not in the order of capture.
-    let is_out_of_order = inputs.iter().any(|input| input.coverage.is_out_of_order());
-    ports == 2 * pairs && are_at_once(profile) && !is_out_of_order && profile.trust.input_losses.is_empty()
-}
-
 /// The reason with which the rates of every link are lower bounds.
 fn common_bound(profile: &Profile, is_selected: bool) -> Option<LowerBound> {
     let coverage = &profile.coverage;
     [
         (coverage.other() > 0, LowerBound::OtherFrames),
-        (!shows_both_ports(profile), LowerBound::OneSide),
+        (!shows_each_packet_at_both_ports(profile), LowerBound::OneSide),
         (coverage.without_time > 0, LowerBound::WithoutTime),
         (is_selected || coverage.untracked_packets > 0, LowerBound::LeftOut),
     ]

@@ -5,7 +5,7 @@
 
 use crate::model::live::LivePair;
 use crate::model::profile::{RetransmissionSums, Traffic};
-use crate::model::{LiveSums, PairEstimators, SampledConnection, SamplingWeight, SizeClass, SizeSums};
+use crate::model::{LiveSums, PairEstimators, SampledConnection, SamplingPoints, SamplingWeight, SizeClass, SizeSums};
 use ibscope_parsers::Endpoint;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
@@ -228,7 +228,7 @@ impl LiveProgress {
     /// intervals cover all cases.
     fn estimators(&self, pair: &LivePair) -> Option<PairEstimators> {
         let most = self.live.coverage.sample_sources.most_points().max(2);
-        let weight = Some(SamplingWeight { one_in: self.one_in()?, ports: SamplingWeight::up_to(most) });
+        let weight = Some(SamplingWeight { one_in: self.one_in()?, points: SamplingPoints::up_to(most) });
         let quality = self.live.quality;
         Some(PairEstimators::of(&SampledConnection { sums: pair.sampled, weight, quality }))
     }

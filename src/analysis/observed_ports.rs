@@ -29,14 +29,35 @@ pub(crate) fn may_miss_ports(profile: &Profile) -> bool {
 fn shows_both_ports_of_each_pair(profile: &Profile) -> bool {
     let data = profile.connections.iter().filter(|connection| connection.kind == TrafficKind::Data);
     let pairs = data.map(|connection| (connection.src, connection.dst)).collect::<BTreeSet<_>>().len() as u64;
-    let observed = profile.inputs.iter().map(|input| input.pairs_observed_once + 2 * input.pairs_observed_twice);
-    let observed: u64 = observed.sum();
+    let observed = ports_of_pairs(profile);
     are_at_once(profile) && observed <= 2 * pairs && observed * 20 >= pairs * 38
 }
 
+/// True if the captures show each packet at both of its ports, as far as the profile states it: each input
+/// has both ports of its pairs, or the inputs together have two ports per pair and none misses records
+/// of another one. True for a profile without inputs.
+pub(super) fn shows_each_packet_at_both_ports(profile: &Profile) -> bool {
+    let inputs = &profile.inputs;
+    if inputs.iter().all(|input| input.pairs_observed_once == 0 && input.pairs_observed_twice > 0) {
+        return true;
+    }
+    let pairs = profile.connections.iter().map(|connection| (connection.src, connection.dst));
+    let pairs = pairs.collect::<BTreeSet<_>>().len() as u64;
+    // Records that an input misses are not counted if records are not in the order of capture.
+    let is_out_of_order = inputs.iter().any(|input| input.coverage.is_out_of_order());
+    ports_of_pairs(profile) == 2 * pairs
+        && are_at_once(profile)
+        && !is_out_of_order
+        && profile.trust.input_losses.is_empty()
+}
+
+/// Observation points of all pairs, over all inputs.
+fn ports_of_pairs(profile: &Profile) -> u64 {
+    profile.inputs.iter().map(|input| input.pairs_observed_once + 2 * input.pairs_observed_twice).sum()
+}
+
 /// True if all inputs overlap in time.
-#[must_use]
-pub(crate) fn are_at_once(profile: &Profile) -> bool {
+fn are_at_once(profile: &Profile) -> bool {
     let times = || profile.inputs.iter().map(|input| (input.coverage.first_time_ns, input.coverage.last_time_ns));
     let latest_start = times().map(|(first, _)| first).max().flatten();
     let first_end = times().filter_map(|(_, last)| last).min();

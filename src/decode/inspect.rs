@@ -17,7 +17,7 @@ use ibscope_parsers::sampled::{SampledFrame, SflowSample};
 /// decoded, as in an analysis.
 #[must_use]
 pub fn inspect(batch: &Batch, options: &DecodeOptions) -> (Vec<InspectedPacket>, Coverage) {
-    let mut found = Inspected::default();
+    let mut found = InspectedPackets::default();
     let mut framing = batch.framing.clone();
     let mut frame = batch.first_record;
     framing.walk(&batch.bytes, |item| {
@@ -33,12 +33,12 @@ pub fn inspect(batch: &Batch, options: &DecodeOptions) -> (Vec<InspectedPacket>,
 
 /// The packets so far.
 #[derive(Default)]
-struct Inspected {
+struct InspectedPackets {
     packets: Vec<InspectedPacket>,
     counts: BatchCounts,
 }
 
-impl Inspected {
+impl InspectedPackets {
     /// Adds the packet of a record, or those of the sampled frames in it. `frame` is the number of
     /// the record.
     fn record(&mut self, frame: u64, record: &Record<'_>) {

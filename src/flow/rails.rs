@@ -13,9 +13,9 @@
 //! Invariant: a message counts on the path that carries its first share and on no other. If the
 //! capture missed that path, the message counts as missing.
 
-use super::nccl::{gcd, is_one_ring};
-use crate::model::traffic::{BinClass, ConnectionTotals, CtsPath, NcclShares};
-use crate::model::{CtsQueue, NcclProcesses, QueuePair, SameProcess};
+use super::nccl::is_one_ring;
+use crate::model::arithmetic::gcd;
+use crate::model::{BinClass, ConnectionTotals, CtsPath, CtsQueue, NcclProcesses, NcclShares, QueuePair, SameProcess};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::nccl::Release;
 use std::collections::{BTreeMap, BTreeSet};

@@ -11,7 +11,7 @@
 //! If the capture has two observation points, packets are in order at the port of the sender, and
 //! their second observations show the order at the port of the receiver.
 
-use crate::model::health::Reordered;
+use crate::model::health::ReorderingSums;
 
 /// No number yet.
 const NONE_YET: i64 = i64::MIN;
@@ -33,9 +33,9 @@ pub(super) struct Reordering {
 #[derive(Debug, Default)]
 struct LatePackets {
     /// Since the last new PSN.
-    pending: [Reordered; 2],
+    pending: [ReorderingSums; 2],
     /// Before: those that no retransmission explains.
-    reordered: [Reordered; 2],
+    reordered: [ReorderingSums; 2],
 }
 
 impl Default for Reordering {
@@ -76,7 +76,7 @@ impl Reordering {
 
     /// The reordered packets, at the end of the input: packets that are still late were not
     /// retransmitted. `None` without late packets.
-    pub(super) fn end(&mut self) -> Option<[Reordered; 2]> {
+    pub(super) fn end(&mut self) -> Option<[ReorderingSums; 2]> {
         self.conclude(0);
         self.conclude(1);
         self.late.take().map(|late| late.reordered)
@@ -104,7 +104,7 @@ mod tests {
 
     /// Reordered packets after these PSNs with their occurrences, for one and two observation
     /// points.
-    fn reordered(packets: &[(i64, u32)], nak: Option<i64>) -> [Reordered; 2] {
+    fn reordered(packets: &[(i64, u32)], nak: Option<i64>) -> [ReorderingSums; 2] {
         let (mut order, mut high) = (Reordering::default(), NONE_YET);
         if let Some(number) = nak {
             order.note_nak(number);
@@ -120,8 +120,8 @@ mod tests {
         order.end().unwrap_or_default()
     }
 
-    const fn packets(packets: u64, distance_psns: u64, longest_psns: u64) -> Reordered {
-        Reordered { packets, distance_psns, longest_psns }
+    const fn packets(packets: u64, distance_psns: u64, longest_psns: u64) -> ReorderingSums {
+        ReorderingSums { packets, distance_psns, longest_psns }
     }
 
     #[test]

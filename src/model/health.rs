@@ -265,7 +265,7 @@ pub struct Episodes {
 
 /// Packets that arrived out of order without a loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reordered {
+pub struct ReorderingSums {
     /// Packets.
     pub packets: u64,
     /// Sum of their distances in PSNs.
@@ -274,14 +274,14 @@ pub struct Reordered {
     pub longest_psns: u64,
 }
 
-impl Reordered {
+impl ReorderingSums {
     /// Adds a packet.
     pub fn add(&mut self, distance_psns: u64) {
         *self += Self { packets: 1, distance_psns, longest_psns: distance_psns };
     }
 }
 
-impl AddAssign for Reordered {
+impl AddAssign for ReorderingSums {
     fn add_assign(&mut self, other: Self) {
         self.packets += other.packets;
         self.distance_psns = self.distance_psns.saturating_add(other.distance_psns);
@@ -370,7 +370,7 @@ pub struct HealthEvents {
     /// First observations after a later PSN.
     pub late_packets: u64,
     /// Packets out of order without a loss if every packet is observed once, and if twice.
-    pub reordered: [Reordered; 2],
+    pub reordered: [ReorderingSums; 2],
     /// Requests with PSNs of a READ or atomic: of odd (first, third, ...) and of even observations
     /// of the same packet.
     pub reused_psns: [u64; 2],

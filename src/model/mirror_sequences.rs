@@ -5,7 +5,7 @@
 //! [`MirrorSequences`] returns the numbers that no frame had, and the [`SampleSources`]. Invariant: the
 //! result depends on the frames of an input in file order, not on the batches that they come in.
 
-use super::sample_sources::{SampleCounters, SampleSources};
+use super::sample_sources::{FARTHEST, SampleCounters, SampleSources};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::link::{MirrorHeader, MirrorSession, TunnelKind};
 use serde::{Deserialize, Serialize};
@@ -16,9 +16,6 @@ use std::collections::{BTreeMap, BTreeSet};
 const MAX_SESSIONS: usize = 1 << 10;
 /// Runs of consecutive numbers of a session. A number before the last of them is lost for good.
 const MAX_SEQUENCE_RUNS: usize = 1 << 10;
-/// A number that differs more from the newest one does not show a loss: the switch has started to
-/// count again, or two engines of a switch count under one name.
-const FARTHEST: i64 = 1 << 16;
 /// Pairs of a sender and a receiver whose sources of samples are kept per input: those that sort first.
 const MAX_SAMPLED_PAIRS: usize = 1 << 18;
 /// Sources of samples that are kept per pair.
@@ -301,7 +298,7 @@ impl SessionRuns {
         let next = self.runs.last().map_or(i64::from(first), |run| run.1);
         // The distance from the number that is due, modulo 2^32.
         let distance = i64::from(first.wrapping_sub(next as u32).cast_signed());
-        if distance.abs() > FARTHEST {
+        if distance.abs() > i64::from(FARTHEST) {
             self.restart();
         }
         let start = if self.runs.is_empty() { i64::from(first) } else { next + distance };

@@ -13,14 +13,15 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 /// Samples of an input that are compared with the next ones. Networks and mirrors that send a
 /// datagram twice do so within seconds.
 pub(super) const MAX_RECENT_SAMPLES: usize = 1 << 18;
-/// A number that differs more from the newest one shows that its source started to count again.
-const FARTHEST: i32 = 1 << 16;
+/// A number that differs more from the newest one shows no loss: its source has started to count again, or
+/// two engines of a switch count under one name.
+pub(super) const FARTHEST: i32 = 1 << 16;
 /// Numbers that a late sample is behind at most, if the agent does not count its uptime.
 const MOST_LATE: i32 = 1 << 8;
 /// Milliseconds that a late datagram travels longer than the others at most.
 const MOST_LATE_MS: i32 = 1000;
 /// Standard deviations of the interval around the share of samples that a source lost.
-const Z: f64 = 4.0;
+const LOSS_DEVIATIONS: f64 = 4.0;
 const MILLION: f64 = 1e6;
 
 /// The counters of a sample or of a datagram.
@@ -150,9 +151,10 @@ impl SampleSources {
         if all > 0.0 {
             let share = lost as f64 / all;
             // The score interval of a binomial share.
-            let scale = 1.0 + Z * Z / all;
-            let center = (share + Z * Z / all / 2.0) / scale;
-            let half = Z * (share * (1.0 - share) / all + (Z / all / 2.0).powi(2)).sqrt() / scale;
+            let scale = 1.0 + LOSS_DEVIATIONS * LOSS_DEVIATIONS / all;
+            let center = (share + LOSS_DEVIATIONS * LOSS_DEVIATIONS / all / 2.0) / scale;
+            let half =
+                LOSS_DEVIATIONS * (share * (1.0 - share) / all + (LOSS_DEVIATIONS / all / 2.0).powi(2)).sqrt() / scale;
             let ppm = |share: f64| (share.clamp(0.0, 1.0) * MILLION) as u32;
             self.add_lost_ppm((ppm(center + half).saturating_add(1), ppm(center - half)));
         }

@@ -6,6 +6,7 @@
 //! few samples. `docs/method.md` derives the interval.
 
 use super::column::{ColumnUnit, column_values};
+use super::sampling_points::SamplingPoints;
 use super::table::Table;
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
@@ -116,90 +117,40 @@ impl AddAssign for SampledSums {
 pub struct SamplingWeight {
     /// An observation point takes one of this many packets.
     pub one_in: f64,
-    /// One or two: observation points that sample the connection independently of each other. Others:
-    /// one of the constants of this type, or the result of [`Self::points`] or [`Self::up_to`].
-    pub ports: u32,
+    /// The observation points.
+    pub points: SamplingPoints,
 }
 
 impl SamplingWeight {
-    /// It is not known how many ports there are, but `one_in` is the number of transmissions per
-    /// observation at any of them.
-    pub const PER_OBSERVATION: u32 = 0;
-    /// One or two ports: the interval covers both.
-    pub const ONE_OR_TWO: u32 = 3;
-
-    /// Two ports that sample together: each packet is in the samples of both ports or of neither,
-    /// because the mirror sampled before it made its copies.
-    pub const TWO_TOGETHER: u32 = 4;
-
-    /// Is added to a number of three or more points.
-    const POINTS: u32 = 100;
-    /// Is added to the largest of several possible numbers of points.
-    const UP_TO: u32 = 200;
-    /// Points of a packet at most: a path has no more switches, and each has two interfaces on it.
-    pub const MOST_POINTS: u32 = 32;
-
-    /// The code of a number of points that sample independently.
-    #[must_use]
-    pub const fn points(points: u32) -> u32 {
-        if points <= 2 { points } else { Self::POINTS + points }
-    }
-
-    /// The code of one to so many points: the interval covers all of these numbers.
-    #[must_use]
-    pub const fn up_to(points: u32) -> u32 {
-        match points {
-            0 | 1 => 1,
-            2 => Self::ONE_OR_TWO,
-            Self::MOST_POINTS.. => Self::UP_TO + Self::MOST_POINTS,
-            _ => Self::UP_TO + points,
-        }
-    }
-
-    /// True for a number that [`Self::ports`] can have.
-    #[must_use]
-    pub const fn is_code(ports: u32) -> bool {
-        let (base, points) = (ports / Self::POINTS * Self::POINTS, ports % Self::POINTS);
-        let is_base = base == Self::POINTS || base == Self::UP_TO;
-        ports <= Self::TWO_TOGETHER || is_base && points > 2 && points <= Self::MOST_POINTS
-    }
-
-    /// If the number of ports is not known, the weight with one port.
-    const fn with_one_port(self) -> Option<Self> {
-        let is_unclear = self.ports == Self::ONE_OR_TWO || self.ports > Self::UP_TO;
-        if is_unclear { Some(Self { ports: 1, ..self }) } else { None }
-    }
-
-    /// Number of ports; the largest candidate if the number is not known.
-    #[must_use]
-    pub const fn most_ports(self) -> u32 {
-        match self.ports {
-            1 => 1,
-            ports if ports > Self::UP_TO => ports - Self::UP_TO,
-            ports if ports > Self::POINTS => ports - Self::POINTS,
-            _ => 2,
+    /// If the number of points is not known, the weight with one point.
+    const fn with_one_point(self) -> Option<Self> {
+        match self.points {
+            SamplingPoints::UpTo(_) => Some(Self { points: SamplingPoints::Independent(1), ..self }),
+            SamplingPoints::PerObservation | SamplingPoints::Independent(_) | SamplingPoints::TwoTogether => None,
         }
     }
 
     /// Transmissions per observation, and the share of the observations' variance that sampling
     /// adds: 1 minus the probability to take a packet.
     fn per_observation(self) -> (f64, f64) {
-        match self.ports {
+        match self.points {
             // With two ports, each takes half of the observations.
-            Self::PER_OBSERVATION => (self.one_in, 1.0 - 0.5 / self.one_in),
+            SamplingPoints::PerObservation => (self.one_in, 1.0 - 0.5 / self.one_in),
             // Half as many samples, of twice the weight.
-            Self::TWO_TOGETHER => (self.one_in / 2.0, 2.0 - 2.0 / self.one_in),
-            _ => (self.one_in / f64::from(self.most_ports()), 1.0 - 1.0 / self.one_in),
+            SamplingPoints::TwoTogether => (self.one_in / 2.0, 2.0 - 2.0 / self.one_in),
+            SamplingPoints::Independent(points) | SamplingPoints::UpTo(points) => {
+                (self.one_in / f64::from(points), 1.0 - 1.0 / self.one_in)
+            }
         }
     }
 
     /// The same for transmissions that were observed at least once.
     fn per_transmission(self) -> (f64, f64) {
-        let ports = match self.ports {
-            Self::PER_OBSERVATION | Self::TWO_TOGETHER => 1,
-            _ => self.most_ports(),
+        let points = match self.points {
+            SamplingPoints::PerObservation | SamplingPoints::TwoTogether => 1,
+            SamplingPoints::Independent(points) | SamplingPoints::UpTo(points) => points,
         };
-        let missed = (1.0 - 1.0 / self.one_in).powi(ports.cast_signed());
+        let missed = (1.0 - 1.0 / self.one_in).powi(points.cast_signed());
         (1.0 / (1.0 - missed), missed)
     }
 }
@@ -445,13 +396,13 @@ impl PairEstimators {
         let SampledConnection { sums, weight, quality } = *connection;
         let Some(weight) = weight else { return Self::unknown(quality) };
         let by_observation = weight.per_observation();
-        let per_sample = if weight.ports == SamplingWeight::TWO_TOGETHER { 2 } else { 1 };
+        let per_sample = if weight.points == SamplingPoints::TwoTogether { 2 } else { 1 };
         let of = |observations: u64, sum: u64, squares: u64, largest: f64| {
             let samples = observations / per_sample;
             let min_squares = MIN_LARGEST * (by_observation.0 * largest).powi(2) * per_sample as f64;
             let mut estimator = Estimator { min_squares, ..Estimator::default() };
-            estimator.add(samples, sum as f64, squares as f64, by_observation, weight.most_ports());
-            if let Some(one) = weight.with_one_port() {
+            estimator.add(samples, sum as f64, squares as f64, by_observation, weight.points.most());
+            if let Some(one) = weight.with_one_point() {
                 estimator.doubtful = (one.per_observation().0 - by_observation.0) * sum as f64;
                 estimator.weight_ratio = one.per_observation().0 / by_observation.0;
             }
@@ -510,7 +461,7 @@ impl PairEstimators {
             if has_all_open { (counted + sums.open_mpi_messages, 0) } else { (counted, sums.open_mpi_messages) };
         let by_transmission = weight.per_transmission();
         self.messages.add(certain, certain as f64, certain as f64, by_transmission, 1);
-        let most = weight.with_one_port().map_or(by_transmission.0, |one| one.per_transmission().0);
+        let most = weight.with_one_point().map_or(by_transmission.0, |one| one.per_transmission().0);
         self.messages.weight_ratio = most / by_transmission.0;
         self.messages.doubtful = doubtful as f64 * most + certain as f64 * (most - by_transmission.0);
     }
@@ -598,6 +549,7 @@ impl EstimatedSum {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use SamplingPoints::Independent;
 
     fn known(packets: u64, weight: SamplingWeight) -> EstimatedValue {
         let sums = SampledSums { packets, ..SampledSums::default() };
@@ -613,7 +565,8 @@ mod tests {
     #[test]
     fn the_ends_of_the_interval_are_z_standard_deviations_away() {
         for (samples, one_in) in [(30, 2.0), (30, 1000.0), (400, 10.0), (100_000, 100.0)] {
-            let EstimatedValue { estimate, low, high } = known(samples, SamplingWeight { one_in, ports: 1 });
+            let EstimatedValue { estimate, low, high } =
+                known(samples, SamplingWeight { one_in, points: Independent(1) });
             assert_eq!(estimate, (samples as f64 * one_in) as u64);
             let p = 1.0 / one_in;
             let distance = |end: f64| (samples as f64 - end * p).abs() / (end * p * (1.0 - p)).sqrt();
@@ -627,8 +580,8 @@ mod tests {
 
     #[test]
     fn two_observation_points_see_twice_as_much() {
-        let one = known(500, SamplingWeight { one_in: 10.0, ports: 1 });
-        let two = known(1000, SamplingWeight { one_in: 10.0, ports: 2 });
+        let one = known(500, SamplingWeight { one_in: 10.0, points: Independent(1) });
+        let two = known(1000, SamplingWeight { one_in: 10.0, points: Independent(2) });
         assert_eq!((one.estimate, two.estimate), (5000, 5000));
         assert!(two.high - two.low < one.high - one.low);
     }
@@ -637,20 +590,11 @@ mod tests {
     /// totals of one, two and three points.
     #[test]
     fn three_points_and_unknown_numbers_of_points() {
-        let of = |points| known(900, SamplingWeight { one_in: 10.0, ports: points });
-        let three = of(SamplingWeight::points(3));
-        assert_eq!((three.estimate, of(1).estimate), (3000, 9000));
-        let unclear = of(SamplingWeight::up_to(3));
-        assert_eq!((unclear.low, unclear.estimate, unclear.high), (three.low, 6000, of(1).high));
-        let codes = [0, 1, 2, 3, 4, 103, 132, 203, 232];
-        assert!(codes.into_iter().all(SamplingWeight::is_code));
-        assert!(![5, 100, 102, 133, 202, 233, 303, u32::MAX].into_iter().any(SamplingWeight::is_code));
-        for points in 1..=SamplingWeight::MOST_POINTS {
-            for ports in [SamplingWeight::points(points), SamplingWeight::up_to(points)] {
-                assert!(SamplingWeight::is_code(ports));
-                assert_eq!(SamplingWeight { one_in: 10.0, ports }.most_ports(), points);
-            }
-        }
+        let of = |points| known(900, SamplingWeight { one_in: 10.0, points });
+        let three = of(Independent(3));
+        assert_eq!((three.estimate, of(Independent(1)).estimate), (3000, 9000));
+        let unclear = of(SamplingPoints::UpTo(3));
+        assert_eq!((unclear.low, unclear.estimate, unclear.high), (three.low, 6000, of(Independent(1)).high));
     }
 
     #[test]
@@ -661,7 +605,7 @@ mod tests {
                 PairEstimators::of(&SampledConnection { sums, weight, quality: EstimateQuality::default() });
             estimators.packets.result(estimators.quality)
         };
-        let weight = Some(SamplingWeight { one_in: 10.0, ports: 1 });
+        let weight = Some(SamplingWeight { one_in: 10.0, points: Independent(1) });
         assert_eq!(result(MIN_SAMPLES - 1, weight), Estimate::TooFew);
         assert!(matches!(result(MIN_SAMPLES, weight), Estimate::Known(_)));
         assert_eq!(result(1000, None), Estimate::Unknown);
@@ -680,7 +624,7 @@ mod tests {
                 wire_squares: 100 * 90 * 90 + large * 4154 * 4154,
                 ..SampledSums::default()
             };
-            let weight = Some(SamplingWeight { one_in: 10.0, ports: 1 });
+            let weight = Some(SamplingWeight { one_in: 10.0, points: Independent(1) });
             let quality = EstimateQuality { largest_bytes: (4154.0, 4096.0), ..EstimateQuality::default() };
             PairEstimators::of(&SampledConnection { sums, weight, quality })
         };

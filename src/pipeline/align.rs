@@ -12,8 +12,9 @@ use crate::align::{self, Alignment, KnownClock, LookAlikes, PacketSample, Sample
 use crate::decode;
 use crate::input::{self, Feed, SourceOptions};
 use crate::model::profile::Input;
-use crate::model::traffic::ConnectionTotals;
-use crate::model::{Batch, ClockRow, ConnectionKey, Interval, Packets, Recorder, TimingKey, count_either, count_of};
+use crate::model::{
+    Batch, ClockRow, ConnectionKey, ConnectionTotals, Interval, Packets, Recorder, TimingKey, count_either, count_of,
+};
 use rayon::ThreadPool;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -7,10 +7,10 @@ use crate::model::profile::{
     BinRetransmissions, CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, RetransmissionSums, SizeRow,
     StreamEnvelope, StreamRow, TimelineRow, Traffic,
 };
-use crate::model::traffic::{BinClass, BinSums, ConnectionTotals, MpiClass, MpiSums, TimeBin};
 use crate::model::{
-    BinCongestion, ConnectionClass, ConnectionKey, Health, Histogram, Interval, Profile, QueuePair, Recorder,
-    RequiredDetection, SampledConnection, SizeCategory, StreamSums, Streams, TimingKey, TrafficKind, VecMap,
+    BinClass, BinCongestion, BinSums, ConnectionClass, ConnectionKey, ConnectionTotals, Health, Histogram, Interval,
+    MpiClass, MpiSums, Profile, QueuePair, Recorder, RequiredDetection, SampledConnection, SizeCategory, StreamSums,
+    Streams, TimeBin, TimingKey, TrafficKind, VecMap,
 };
 use crate::ranks::{Detection, QueuePairPartners, ResolvedRanks};
 use ibscope_parsers::mpi::{Identity, LibraryStack, MpiOperation, TagLayout};

@@ -7,8 +7,7 @@
 //! of one analysis.
 
 use crate::model::profile::{TimelineRow, Traffic};
-use crate::model::traffic::ConnectionTotals;
-use crate::model::{ConnectionClass, Profile, QueuePair, RankIndex, TrafficKind, duration};
+use crate::model::{ConnectionClass, ConnectionTotals, Profile, QueuePair, RankIndex, TrafficKind, duration};
 use crate::ranks::{QueuePairPartners, ResolvedRanks};
 use ibscope_parsers::Endpoint;
 use rayon::prelude::*;

@@ -8,8 +8,8 @@ use crate::model::profile::{ConnectionRow, CoverageState, PairCoverage, Retransm
 use crate::model::sampling::{EstimateQuality, EstimatedSum};
 use crate::model::table::{ColumnValue, Table};
 use crate::model::{
-    ConnectionClass, ConnectionPaths, PairEstimators, RdmaSums, SampledConnection, SampledSums, SamplingWeight,
-    TrafficKind, printable,
+    ConnectionClass, ConnectionPaths, PairEstimators, RdmaSums, SampledConnection, SampledSums, SamplingPoints,
+    SamplingWeight, TrafficKind, printable,
 };
 use ibscope_parsers::Qpn;
 use ibscope_parsers::ib::Opcode;
@@ -86,7 +86,7 @@ fn samples(mut table: Table<ConnectionRow>) -> Table<ConnectionRow> {
             "sampled_ports",
             Number,
             "code of the ports that sample the connection: 1 = one port; 2 = two, independently; 3 = one or two, not known which; 4 = two with the same packets, because the mirror sampled before it copied; 103 to 132 = three to 32 points, independently; 203 to 232 = one to so many points, not known how many; 0 = not known",
-            move |row| weight(row).map(|weight| weight.ports),
+            move |row| weight(row).map(|weight| weight.points.code()),
         );
     let sums = [EstimatedSum::PACKETS, EstimatedSum::WIRE_BYTES, EstimatedSum::PAYLOAD_BYTES, EstimatedSum::MESSAGES];
     sums.into_iter().fold(table, estimates)
@@ -210,8 +210,8 @@ impl SampleColumns {
         let values: Vec<u64> = self.sums.iter().map_while(|column| column.get(row).copied().flatten()).collect();
         let sums = SampledSums::from_values(values.try_into().ok()?);
         let one_in = self.one_in.get(row).copied().flatten().filter(|one_in| one_in.is_finite() && *one_in >= 1.0);
-        let ports = self.ports.get(row).copied().flatten().filter(|ports| SamplingWeight::is_code(*ports));
-        let weight = one_in.zip(ports).map(|(one_in, ports)| SamplingWeight { one_in, ports });
+        let points = self.ports.get(row).copied().flatten().and_then(SamplingPoints::from_code);
+        let weight = one_in.zip(points).map(|(one_in, points)| SamplingWeight { one_in, points });
         Some(SampledConnection { sums, weight, quality: EstimateQuality::default() })
     }
 }

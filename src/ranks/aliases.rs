@@ -10,8 +10,7 @@
 
 use super::cm::CmExchange;
 use super::{IdentityEvidence, QueuePairPartners, tag_layout};
-use crate::model::traffic::ConnectionTotals;
-use crate::model::{HashMap, QueuePair, TrafficKind, WorkerWireup};
+use crate::model::{ConnectionTotals, HashMap, QueuePair, TrafficKind, WorkerWireup};
 use ibscope_parsers::mpi::ucx_wireup::{UcxLane, lanes};
 use ibscope_parsers::{Endpoint, Qpn};
 use smallvec::SmallVec;

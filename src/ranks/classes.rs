@@ -17,8 +17,10 @@ use super::cm::CmExchange;
 use super::reverse::{ReverseConnections, sender};
 use super::tag_layout::{self, Family};
 use super::{IdentityEvidence, QueuePairPartners, ResolvedRanks};
-use crate::model::traffic::{ConnectionTotals, Votes, tag_layouts};
-use crate::model::{ConnectionClass, ConnectionKey, OperationMix, QueuePair, TrafficKind, UpperLayerVotes};
+use crate::model::{
+    ConnectionClass, ConnectionKey, ConnectionTotals, OperationMix, QueuePair, TrafficKind, UpperLayerVotes, Votes,
+    tag_layouts,
+};
 use ibscope_parsers::mpi::LibraryStack;
 use ibscope_parsers::mpi::ucx_wireup::lanes;
 use ibscope_parsers::ulp::{UpperLayer, tcp_port};

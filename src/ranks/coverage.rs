@@ -14,10 +14,9 @@
 
 use super::tag_layout::{self, Family};
 use super::{Detection, ResolvedRanks, ReverseConnections};
-use crate::model::Continuity;
 use crate::model::profile::{ConnectionRow, CoverageState, PairCoverage, Traffic};
-use crate::model::traffic::{ConnectionTotals, SequenceSpan};
 use crate::model::{ConnectionKey, ConnectionRanks, JobRank, Profile, QueuePair, RankIndex, TrafficKind};
+use crate::model::{ConnectionTotals, Continuity, SequenceSpan};
 use ibscope_parsers::Psn;
 use ibscope_parsers::ib::{Opcode, Service};
 use std::collections::{BTreeMap, BTreeSet};

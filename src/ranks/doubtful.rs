@@ -8,8 +8,7 @@ use super::jobs::Doubts;
 use super::tag_layout::{self, LibraryConnection};
 use super::{QueuePairPartners, ResolvedRanks, reverse};
 use crate::model::profile::CoverageState;
-use crate::model::traffic::ConnectionTotals;
-use crate::model::{QueuePair, count_of, ranges};
+use crate::model::{ConnectionTotals, QueuePair, count_of, ranges};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Adds notes on jobs that may be part of a job, or several jobs, and marks their pairs as unknown.

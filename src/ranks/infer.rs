@@ -12,8 +12,7 @@ use super::outline::is_dense;
 use super::processes::Processes;
 use super::tag_layout::{self, Family};
 use super::{QueuePairPartners, RanksByQueuePair, ResolvedRanks, ReverseConnections};
-use crate::model::traffic::ConnectionTotals;
-use crate::model::{QueuePair, TrafficKind, ranges};
+use crate::model::{ConnectionTotals, QueuePair, TrafficKind, ranges};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 

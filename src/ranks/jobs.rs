@@ -20,6 +20,7 @@ use super::component_sets::ComponentSets;
 use super::outline::{MAX_COMPARED, NodePorts, Outline, common, is_dense};
 use super::processes::{EndId, Processes};
 use super::tag_layout::Family;
+use crate::model::arithmetic::gcd;
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::TagLayout;
 use ibscope_parsers::mpi::nccl::Release;
@@ -284,7 +285,7 @@ fn other_numbers_reason(family: Family, layout: TagLayout, ranks: &BTreeSet<u32>
         Family::Ob1 | Family::Nccl => return None,
     };
     let (count, all) = (ranks.len(), u64::from(ranks.last().copied().unwrap_or(0)) + 1);
-    let factor = ranks.iter().fold(0, |factor, rank| greatest_common_divisor(factor, *rank));
+    let factor = ranks.iter().fold(0, |factor, rank| gcd(factor, (*rank).into()));
     let what = if !is_dense(ranks.iter().copied(), DENSE_PERCENT) {
         format!("name only {count} of {all} ranks")
     } else if factor > 1 {
@@ -298,14 +299,6 @@ fn other_numbers_reason(family: Family, layout: TagLayout, ranks: &BTreeSet<u32>
         "read as messages of {name}, the messages {what}, and none is of a collective operation: the program may not be MPI, or \
          may use other tags; start the capture before the job"
     ))
-}
-
-const fn greatest_common_divisor(a: u32, b: u32) -> u32 {
-    let (mut a, mut b) = (a, b);
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 /// The properties of a job by which components without ranks are assigned.

@@ -16,8 +16,7 @@
 //!
 //! Invariant: a number that another cause could explain never counts as certain.
 
-use crate::model::traffic::{ObservationSums, PsnSteps};
-use crate::model::{PacketBounds, RecordCount, RecordSeries};
+use crate::model::{ObservationSums, PacketBounds, PsnSteps, RecordCount, RecordSeries};
 
 /// Probability that a number of losses without a trace exceeds its bound.
 const TAIL: f64 = 1e-4;
@@ -77,7 +76,7 @@ impl PossibleLoss {
 /// Packets that are missing at all observation points, of connections whose points are in one input
 /// or in several. An input that loses records may miss both copies.
 #[derive(Debug, Default)]
-struct NeverCaptured {
+struct MissingPackets {
     /// Packets that are certainly missing at all points, and the same counted once per point.
     packets: u64,
     records: u64,
@@ -166,7 +165,7 @@ fn share(count: RecordCount) -> f64 {
     count.missing() as f64 / count.expected.max(1) as f64
 }
 
-impl NeverCaptured {
+impl MissingPackets {
     /// Upper bound of the packets that are missing at all points. `records_share` is the share of
     /// the records that the capture lost.
     fn at_most(&self, records_share: f64, retransmits: bool, losses: &CaptureLosses) -> u64 {
@@ -201,7 +200,7 @@ impl NeverCaptured {
 #[derive(Debug, Default)]
 pub(super) struct LossSums {
     /// By whether one input has all points of the connection.
-    never: [NeverCaptured; 2],
+    never: [MissingPackets; 2],
     /// Connections that may miss any number of packets.
     unlimited: u64,
     /// Requests that the receivers reported as missing, observed at the sender's port only.
@@ -509,7 +508,7 @@ fn quantile(none: f64, step: impl Fn(f64) -> f64, (mean, variance): (f64, f64), 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::traffic::MissingRecords;
+    use crate::model::MissingRecords;
 
     fn sums(missing: [u64; 3], later_packets: u64) -> ObservationSums {
         let [first_missing, later_missing, acks] = missing;

@@ -37,6 +37,7 @@ mod reverse;
 mod sampling;
 mod tag_layout;
 mod trust;
+mod unassigned;
 mod uncounted;
 
 pub use coverage::mark_unseen_payload;
@@ -46,9 +47,9 @@ pub use partners::{PairEvidence, QueuePairPartners};
 pub use sampling::{SamplingOfConnections, StatedRate};
 
 use crate::model::profile::{CmRow, JobRow, PairCoverage, RankRow, UnassignedRow};
-use crate::model::traffic::ConnectionTotals;
 use crate::model::{
-    ConnectionClass, MpiConnectionMessage, NcclProcesses, QueuePair, RecordSeries, TrafficKind, Trust, WorkerWireup,
+    ConnectionClass, ConnectionTotals, MpiConnectionMessage, NcclProcesses, QueuePair, RecordSeries, Trust,
+    WorkerWireup,
 };
 use aliases::QueuePairAliases;
 use classes::{JobClass, JobClasses};
@@ -61,9 +62,7 @@ use processes::{EndId, Processes};
 use rayon::prelude::*;
 use reverse::ReverseConnections;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Unassigned queue pairs to list at most; a damaged capture may have any number.
-const MAX_UNASSIGNED: usize = 1 << 16;
+use unassigned::{RankAssignment, data_ends};
 
 /// The input of the identification.
 #[derive(Clone, Copy, Debug)]
@@ -145,7 +144,7 @@ pub fn identify(evidence: &IdentityEvidence<'_>, paired: &QueuePairPartners) -> 
         exchange.replier = aliases.actual(exchange.replier);
     }
     let reverse = ReverseConnections::new(evidence.connections, paired);
-    let IdentifiedJobs { mut identified, doubts, job_classes, ambiguous, withheld } =
+    let IdentifiedJobs { mut identified, assignment, doubts, job_classes, ambiguous, withheld } =
         jobs_and_ranks(evidence, (paired, &reverse), &exchanges, &aliases);
     let IdentityEvidence { connections, cm, is_window, .. } = *evidence;
     let first_psns = cm
@@ -162,7 +161,9 @@ pub fn identify(evidence: &IdentityEvidence<'_>, paired: &QueuePairPartners) -> 
     }
     let views = (0..connections.len()).map(view);
     identified.trust = trust::judge(views, cm, identified.sampling.sampling.is_some(), evidence.records);
-    drop_unassigned_of_no_job(connections, paired, &mut identified);
+    if let Some(assignment) = assignment {
+        assignment.list_unassigned(connections, paired, &mut identified);
+    }
     uncounted::mark_uncounted((&reverse, &withheld), paired, is_window, &mut identified);
     doubtful::mark_doubts(&doubts, &mut identified);
     doubtful::mark_ambiguous(&ambiguous, &mut identified);
@@ -173,6 +174,8 @@ pub fn identify(evidence: &IdentityEvidence<'_>, paired: &QueuePairPartners) -> 
 #[derive(Default)]
 struct IdentifiedJobs {
     identified: ResolvedRanks,
+    /// `None` if no library was detected: then the queue pairs need no ranks.
+    assignment: Option<RankAssignment>,
     doubts: BTreeMap<u32, Doubts>,
     job_classes: JobClasses,
     /// Connections of a library whose messages may belong to several processes.
@@ -238,23 +241,11 @@ fn jobs_and_ranks(
     let known = infer::KnownJobs { jobs: &formed.jobs, blocked: &blocked };
     let withheld = infer::by_port((paired, reverse), &known, &mut processes, &mut ranks, &mut identified);
     identified.jobs = job_rows(&formed.jobs, &ranks);
-    identified.unassigned = unassigned(connections, paired, &ranks, &reasons, &mut identified);
     identified.ranks = rows(connections, paired, &ranks);
     let doubts = (1..).zip(&formed.jobs).map(|(number, job)| (number, job.doubts));
     let doubts = doubts.filter(|(_, doubts)| *doubts != Doubts::default()).collect();
-    IdentifiedJobs { identified, doubts, job_classes, ambiguous, withheld }
-}
-
-/// Removes the queue pairs of protocols that no process of a job uses.
-fn drop_unassigned_of_no_job(
-    connections: &[Box<ConnectionTotals>],
-    paired: &QueuePairPartners,
-    identified: &mut ResolvedRanks,
-) {
-    let others = connections.iter().zip(&identified.classes).filter(|(_, class)| class.is_of_no_job());
-    let ends = others.flat_map(|(own, _)| [Some(tag_layout::receiver(&own.key)), reverse::sender(&own.key, paired)]);
-    let ends: BTreeSet<(String, u32)> = ends.flatten().map(|end| (end.endpoint.to_string(), end.qpn.value())).collect();
-    identified.unassigned.retain(|row| !ends.contains(&(row.endpoint.clone(), row.qpn)));
+    let assignment = Some(RankAssignment { ranks, reasons });
+    IdentifiedJobs { identified, assignment, doubts, job_classes, ambiguous, withheld }
 }
 
 /// Evidence of the jobs for the classes of connections. `blocked` are ports with messages of
@@ -371,63 +362,6 @@ fn job_rows(jobs: &[InferredJob<'_>], ranks: &RanksByQueuePair) -> Vec<JobRow> {
     (1..).zip(jobs).map(row).collect()
 }
 
-/// Queue pairs that carry data.
-fn data_ends(connections: &[Box<ConnectionTotals>], paired: &QueuePairPartners) -> BTreeSet<QueuePair> {
-    let mut ends = BTreeSet::new();
-    for key in connections.iter().map(|connection| &connection.key).filter(|key| key.kind == TrafficKind::Data) {
-        let receiver = tag_layout::receiver(key);
-        ends.insert(receiver);
-        if key.is_datagram() {
-            ends.insert(QueuePair { endpoint: key.src, qpn: key.src_qp });
-        } else {
-            ends.extend(paired.partner(receiver).map(|(end, _)| end));
-        }
-    }
-    ends
-}
-
-fn unassigned(
-    connections: &[Box<ConnectionTotals>],
-    paired: &QueuePairPartners,
-    ranks: &RanksByQueuePair,
-    reasons: &BTreeMap<QueuePair, String>,
-    identified: &mut ResolvedRanks,
-) -> Vec<UnassignedRow> {
-    let mut jobs: BTreeMap<QueuePair, u32> = BTreeMap::new();
-    let mut mpi: BTreeSet<QueuePair> = BTreeSet::new();
-    for (connection, job) in connections.iter().zip(&identified.job_of) {
-        let receiver = tag_layout::receiver(&connection.key);
-        let both = [Some(receiver), paired.partner(receiver).map(|(end, _)| end)];
-        for end in both.into_iter().flatten() {
-            jobs.extend(job.map(|job| (end, job)));
-            if identified.detection.stack(&connection.key).is_some() {
-                mpi.insert(end);
-            }
-        }
-    }
-    let row = |end: QueuePair| {
-        let by_default = if mpi.contains(&end) {
-            "its messages name no rank of MPI_COMM_WORLD"
-        } else {
-            "no MPI message was detected on it"
-        };
-        UnassignedRow {
-            job: jobs.get(&end).copied(),
-            endpoint: end.endpoint.to_string(),
-            qpn: end.qpn.value(),
-            reason: reasons.get(&end).cloned().unwrap_or_else(|| by_default.to_owned()),
-        }
-    };
-    let all: Vec<QueuePair> =
-        data_ends(connections, paired).into_iter().filter(|end| !ranks.contains_key(end)).collect();
-    if all.len() > MAX_UNASSIGNED {
-        identified
-            .notes
-            .push(format!("{} queue pairs have no rank; only the first {MAX_UNASSIGNED} are listed", all.len()));
-    }
-    all.into_iter().take(MAX_UNASSIGNED).map(row).collect()
-}
-
 /// The rank table: one row per port if all queue pairs of the port have one rank by the same kind
 /// of evidence, otherwise one row per queue pair.
 fn rows(connections: &[Box<ConnectionTotals>], paired: &QueuePairPartners, ranks: &RanksByQueuePair) -> Vec<RankRow> {
@@ -474,25 +408,8 @@ fn row(endpoint: Endpoint, qpn: Option<u32>, job: u32, own: &Rank) -> RankRow {
 
 #[cfg(test)]
 mod tests {
-    use crate::model::traffic::ConnectionTotals;
-    use crate::model::{ConnectionKey, TrafficKind};
+    use crate::model::{ConnectionKey, ConnectionTotals, TrafficKind};
     use ibscope_parsers::{Endpoint, Qpn};
-
-    /// Queue pairs of one port; no message names a rank.
-    #[test]
-    fn unlisted_queue_pairs_are_counted_in_a_note() {
-        use super::{MAX_UNASSIGNED, unassigned};
-        for (count, note) in [(MAX_UNASSIGNED, None), (MAX_UNASSIGNED + 1, Some("65537 queue pairs have no rank"))] {
-            let connections: Vec<Box<ConnectionTotals>> =
-                (0..count).map(|number| Box::new(connection(3, 4, 0x100 + number as u32))).collect();
-            let mut identified = super::ResolvedRanks { job_of: vec![None; count], ..super::ResolvedRanks::default() };
-            let (paired, nobody) = (super::QueuePairPartners::default(), std::collections::BTreeMap::new());
-            let rows = unassigned(&connections, &paired, &nobody, &std::collections::BTreeMap::new(), &mut identified);
-            assert_eq!(rows.len(), MAX_UNASSIGNED);
-            assert_eq!(identified.notes.len(), usize::from(note.is_some()));
-            assert!(note.is_none_or(|note| identified.notes[0].starts_with(note)), "{:?}", identified.notes);
-        }
-    }
 
     /// A reliable connection between two LIDs, without traffic.
     #[expect(clippy::default_trait_access, reason = "the types of so many empty fields say nothing")]

@@ -14,8 +14,7 @@
 //! direction and contradict in none, or if the capture ended before the responses came.
 
 use super::tag_layout;
-use crate::model::traffic::ConnectionTotals;
-use crate::model::{Continuity, HashMap, QueuePair, TrafficKind};
+use crate::model::{ConnectionTotals, Continuity, HashMap, QueuePair, TrafficKind};
 use ibscope_parsers::{Endpoint, Psn};
 use std::sync::OnceLock;
 

@@ -10,8 +10,7 @@
 use super::aliases::{QueuePairAliases, listed_queue_pairs};
 use super::cm::CmExchange;
 use super::{IdentityEvidence, tag_layout};
-use crate::model::traffic::ConnectionTotals;
-use crate::model::{HashMap, QueuePair, TrafficKind, WorkerWireup};
+use crate::model::{ConnectionTotals, HashMap, QueuePair, TrafficKind, WorkerWireup};
 use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::mpi::nccl::Release;
 use ibscope_parsers::{Endpoint, Psn};
@@ -313,7 +312,7 @@ pub(super) fn named_processes(
 mod tests {
     use super::super::tests::connection;
     use super::{QueuePair, reconnected_queue_pairs};
-    use crate::model::traffic::ConnectionTotals;
+    use crate::model::ConnectionTotals;
     use ibscope_parsers::Qpn;
 
     /// Requests from a port to queue pair 0x40 of port 17, with these first and last PSNs.

@@ -5,8 +5,7 @@
 
 use super::QueuePairPartners;
 use super::tag_layout;
-use crate::model::traffic::ConnectionTotals;
-use crate::model::{ConnectionKey, Health, QueuePair};
+use crate::model::{ConnectionKey, ConnectionTotals, Health, QueuePair};
 use ibscope_parsers::Qpn;
 use rayon::prelude::*;
 

@@ -15,8 +15,9 @@
 use super::IdentityEvidence;
 use super::coverage::looks_sampled;
 use crate::model::sampling::{EstimateQuality, RateSource};
-use crate::model::traffic::ConnectionTotals;
-use crate::model::{Continuity, SampleSources, Sampling, SamplingWeight, TrafficKind, count_of};
+use crate::model::{
+    ConnectionTotals, Continuity, SampleSources, Sampling, SamplingPoints, SamplingWeight, TrafficKind, count_of,
+};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -206,37 +207,28 @@ impl PsnShare {
     }
 }
 
-/// How many points sample the packets between two ports.
+/// The points that sample the packets between two ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SamplingPoints {
-    /// So many, independently of each other.
-    Independent(u32),
-    /// Two that take the same packets.
-    TwoTogether,
-    /// One to so many; the intervals cover all cases.
-    UpTo(u32),
+enum PairPoints {
+    Estimated(SamplingPoints),
     /// One to so many, and there are no estimates.
     Undecided(u32),
 }
 
-impl SamplingPoints {
+impl PairPoints {
     /// The numbers of points of which the PSNs may have the share.
     const fn numbers(self) -> RangeInclusive<u32> {
         match self {
-            Self::Independent(points) => points..=points,
-            Self::TwoTogether => 1..=1,
-            Self::UpTo(points) | Self::Undecided(points) => 1..=points,
+            Self::Estimated(points) => points.distinct(),
+            Self::Undecided(points) => 1..=points,
         }
     }
 
-    fn weight(self, one_in: f64) -> Option<SamplingWeight> {
-        let ports = match self {
-            Self::Independent(points) => SamplingWeight::points(points),
-            Self::TwoTogether => SamplingWeight::TWO_TOGETHER,
-            Self::UpTo(points) => SamplingWeight::up_to(points),
-            Self::Undecided(_) => return None,
-        };
-        Some(SamplingWeight { one_in, ports })
+    const fn weight(self, one_in: f64) -> Option<SamplingWeight> {
+        match self {
+            Self::Estimated(points) => Some(SamplingWeight { one_in, points }),
+            Self::Undecided(_) => None,
+        }
     }
 }
 
@@ -411,7 +403,7 @@ impl PairSources {
             Self::Unstated => 2,
             Self::Unknown(most) | Self::TooFew(_, most) | Self::AtMost(_, most) => most,
         };
-        most.min(SamplingWeight::MOST_POINTS)
+        most.min(SamplingPoints::MOST)
     }
 
     /// The points of a pair with these PSNs, if they are decided.
@@ -419,7 +411,7 @@ impl PairSources {
         match self {
             Self::AtMost(1, 1) => Some(SamplingPoints::Independent(1)),
             Self::AtMost(fewer, _) => {
-                share.points(one_in, self.most(), ratio).filter(|found| *found.numbers().end() <= fewer)
+                share.points(one_in, self.most(), ratio).filter(|found| *found.distinct().end() <= fewer)
             }
             Self::Unstated | Self::Unknown(_) | Self::TooFew(..) => share.points(one_in, self.most(), ratio),
         }
@@ -440,10 +432,10 @@ impl PairSources {
 
     /// The points of a pair whose PSNs do not show them. The interval of a pair with few samples covers
     /// all numbers: the pair matters little to the sums that include it.
-    fn undecided(self) -> SamplingPoints {
+    fn undecided(self) -> PairPoints {
         match self {
-            Self::Unknown(most @ 3..) | Self::AtMost(_, most @ 3..) => SamplingPoints::Undecided(most),
-            _ => SamplingPoints::UpTo(self.most()),
+            Self::Unknown(most @ 3..) | Self::AtMost(_, most @ 3..) => PairPoints::Undecided(most),
+            _ => PairPoints::Estimated(SamplingPoints::up_to(self.most())),
         }
     }
 }
@@ -454,7 +446,7 @@ fn points_of_pairs(
     sources: &BTreeMap<PortPair, PairSources>,
     shares: &BTreeMap<PortPair, PsnShare>,
     rate: (f64, f64),
-) -> BTreeMap<PortPair, SamplingPoints> {
+) -> BTreeMap<PortPair, PairPoints> {
     let decide = |(pair, share): (&PortPair, &PsnShare)| {
         let own = sources.get(pair)?;
         Some((*pair, (*own, own.decide(share, rate)?)))
@@ -472,10 +464,10 @@ fn points_of_pairs(
     let commons: BTreeMap<PairSources, Option<SamplingPoints>> = kinds.iter().map(|own| (*own, common(*own))).collect();
     let points = |(pair, own): (&PortPair, &PairSources)| {
         let share = shares.get(pair).copied().unwrap_or_default();
-        let is_possible = |points: &SamplingPoints| share.may_have(rate.0, *points.numbers().end(), own.most());
+        let is_possible = |points: &SamplingPoints| share.may_have(rate.0, *points.distinct().end(), own.most());
         let inherited = || commons.get(own).copied().flatten().filter(is_possible);
         let found = decided.get(pair).map(|(_, points)| *points).or_else(inherited);
-        (*pair, found.unwrap_or_else(|| own.undecided()))
+        (*pair, found.map_or_else(|| own.undecided(), PairPoints::Estimated))
     };
     sources.iter().map(points).collect()
 }
@@ -524,14 +516,14 @@ fn with_stated_rate(
 }
 
 /// Notes on connections whose number of sampling points is not known.
-fn undecided_notes(connections: &[Box<ConnectionTotals>], points: &BTreeMap<PortPair, SamplingPoints>) -> Vec<String> {
+fn undecided_notes(connections: &[Box<ConnectionTotals>], points: &BTreeMap<PortPair, PairPoints>) -> Vec<String> {
     let (mut of_two, mut of_more, mut without) = (0, (0, 0), (0, 0));
     for own in connections {
         match points.get(&own.key.port_pair()) {
-            Some(SamplingPoints::UpTo(2)) => of_two += 1,
-            Some(SamplingPoints::UpTo(most)) => of_more = (of_more.0 + 1, of_more.1.max(*most)),
-            Some(SamplingPoints::Undecided(most)) => without = (without.0 + 1, without.1.max(*most)),
-            Some(SamplingPoints::Independent(_) | SamplingPoints::TwoTogether) | None => {}
+            Some(PairPoints::Estimated(SamplingPoints::UpTo(2))) => of_two += 1,
+            Some(PairPoints::Estimated(SamplingPoints::UpTo(most))) => of_more = (of_more.0 + 1, of_more.1.max(*most)),
+            Some(PairPoints::Undecided(most)) => without = (without.0 + 1, without.1.max(*most)),
+            Some(PairPoints::Estimated(_)) | None => {}
         }
     }
     let mut notes = Vec::new();
@@ -595,10 +587,10 @@ fn with_inferred_rate(
     let one_in = 1.0 / per_transmission;
     let twice = all.psns * share / 4.0;
     let is_one_port = twice >= EXPECTED_TWICE && all.repeated < twice / 2.0;
-    let ports = match all.comes_twice() {
-        true => SamplingWeight::TWO_TOGETHER,
-        false if is_one_port => 1,
-        false => SamplingWeight::PER_OBSERVATION,
+    let points = match all.comes_twice() {
+        true => SamplingPoints::TwoTogether,
+        false if is_one_port => SamplingPoints::Independent(1),
+        false => SamplingPoints::PerObservation,
     };
     let rate_variance = (1.0 - share) / all.seen;
     let note = format!(
@@ -608,7 +600,7 @@ fn with_inferred_rate(
     );
     SamplingOfConnections {
         sampling: Some(sampling(Some(one_in), rate_variance)),
-        weights: vec![Some(SamplingWeight { one_in, ports }); connections.len()],
+        weights: vec![Some(SamplingWeight { one_in, points }); connections.len()],
         notes: vec![note],
     }
 }
@@ -616,8 +608,9 @@ fn with_inferred_rate(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use PairPoints::{Estimated, Undecided};
     use PairSources::{AtMost, TooFew, Unknown, Unstated};
-    use SamplingPoints::{Independent, Undecided, UpTo};
+    use SamplingPoints::{Independent, UpTo};
 
     const ONE_IN: f64 = 40.0;
 
@@ -629,7 +622,7 @@ mod tests {
     }
 
     /// The points of pairs, given by their sources, packets and real numbers of points.
-    fn points(pairs: &[(PairSources, f64, u32)]) -> Vec<SamplingPoints> {
+    fn points(pairs: &[(PairSources, f64, u32)]) -> Vec<PairPoints> {
         let key = |place: usize| {
             let [a, b] = [1, 2].map(|last| Endpoint::from_ipv4([10, 0, place as u8, last]));
             (a, b)
@@ -642,11 +635,11 @@ mod tests {
     #[test]
     fn the_psns_decide_among_the_points_that_the_sources_allow() {
         let all = [(AtMost(3, 3), 1e5, 3), (AtMost(4, 4), 1e5, 3), (AtMost(2, 2), 1e5, 1), (AtMost(1, 1), 400.0, 1)];
-        assert_eq!(points(&all), [3, 3, 1, 1].map(Independent));
+        assert_eq!(points(&all), [3, 3, 1, 1].map(Independent).map(Estimated));
         // More points than a direction has sources.
         assert_eq!(points(&[(AtMost(1, 3), 1e5, 3)]), [Undecided(3)]);
         // Without sources, there are at most two.
-        assert_eq!(points(&[(Unstated, 1e5, 1), (Unstated, 1e5, 2)]), [1, 2].map(Independent));
+        assert_eq!(points(&[(Unstated, 1e5, 1), (Unstated, 1e5, 2)]), [1, 2].map(Independent).map(Estimated));
     }
 
     #[test]
@@ -654,15 +647,15 @@ mod tests {
         let few = 400.0;
         let one_point = (AtMost(1, 1), 1e5, 1);
         assert_eq!(points(&[one_point, (AtMost(3, 3), few, 3)])[1], Undecided(3));
-        assert_eq!(points(&[one_point, (AtMost(2, 2), few, 2)])[1], UpTo(2));
-        assert_eq!(points(&[one_point, (AtMost(3, 3), 1e5, 3), (AtMost(3, 3), few, 3)])[2], Independent(3));
+        assert_eq!(points(&[one_point, (AtMost(2, 2), few, 2)])[1], Estimated(UpTo(2)));
+        assert_eq!(points(&[one_point, (AtMost(3, 3), 1e5, 3), (AtMost(3, 3), few, 3)])[2], Estimated(Independent(3)));
         // The others differ.
         let differ = [(AtMost(3, 3), 1e5, 3), (AtMost(3, 3), 1e5, 2), (AtMost(3, 3), few, 3)];
         assert_eq!(points(&differ)[2], Undecided(3));
         // Pairs with few samples.
-        assert_eq!(points(&[one_point, (TooFew(1, 3), few, 1)])[1], Independent(1));
-        assert_eq!(points(&[one_point, (TooFew(2, 3), few, 2)])[1], UpTo(3));
-        assert_eq!(points(&[one_point, (AtMost(3, 3), 1e5, 3), (TooFew(1, 3), few, 1)])[2], UpTo(3));
+        assert_eq!(points(&[one_point, (TooFew(1, 3), few, 1)])[1], Estimated(Independent(1)));
+        assert_eq!(points(&[one_point, (TooFew(2, 3), few, 2)])[1], Estimated(UpTo(3)));
+        assert_eq!(points(&[one_point, (AtMost(3, 3), 1e5, 3), (TooFew(1, 3), few, 1)])[2], Estimated(UpTo(3)));
         assert_eq!(points(&[one_point, (Unknown(3), few, 1)])[1], Undecided(3));
     }
 

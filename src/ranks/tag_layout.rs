@@ -16,8 +16,7 @@
 //! layout would win once in 32 000 times if the bits were exact probabilities.
 
 use super::QueuePairPartners;
-use crate::model::traffic::{Communicator, ConnectionTotals, Votes, tag_layouts};
-use crate::model::{ConnectionKey, QueuePair, UpperLayerVotes};
+use crate::model::{Communicator, ConnectionKey, ConnectionTotals, QueuePair, UpperLayerVotes, Votes, tag_layouts};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::{LibraryStack, TagLayout};
 use std::collections::{BTreeMap, BTreeSet};
@@ -262,7 +261,7 @@ const fn gamma_bits(number: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::traffic::MpiTotals;
+    use crate::model::MpiTotals;
     use ibscope_parsers::mpi::{Envelope, Length, MatchFields};
 
     /// A connection with four messages for each of these UCX tags.

@@ -21,9 +21,9 @@
 use super::coverage::ConnectionView;
 use super::loss::{CaptureLosses, ConnectionLoss, LossService, LossSums, PossibleLoss};
 use crate::model::profile::CmRow;
-use crate::model::traffic::{ConnectionTotals, ObservationSums};
 use crate::model::{
-    ConnectionKey, Continuity, Health, PacketBounds, RecordSeries, SeededHasher, TrafficKind, Trust, TrustVerdict,
+    ConnectionKey, ConnectionTotals, Continuity, Health, ObservationSums, PacketBounds, RecordSeries, SeededHasher,
+    TrafficKind, Trust, TrustVerdict,
 };
 use ibscope_parsers::ib::{Opcode, Service};
 use std::collections::{BTreeMap, BTreeSet, HashSet};

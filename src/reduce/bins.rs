@@ -5,8 +5,7 @@
 //! order of values nor a wider bin nor sealing changes a sum.
 
 use super::congestion::CongestionSlot;
-use crate::model::traffic::MpiClass;
-use crate::model::{PackedBins, PacketSums};
+use crate::model::{MpiClass, PackedBins, PacketSums};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;

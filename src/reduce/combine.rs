@@ -16,11 +16,10 @@ use super::paths;
 use super::point_sums::{self, AbsentPoints, PacketDigests, PointRecords};
 use super::record_series::{self, InputRecords};
 use super::{PartialSums, TransmissionRule};
-use crate::model::PointCount;
 use crate::model::observation::OCCURRENCES;
 use crate::model::paths::add_path;
 use crate::model::profile::{RetransmissionSums, Traffic};
-use crate::model::traffic::{BinClass, BinSums, ConnectionTotals, TimeBin};
+use crate::model::{BinClass, BinSums, ConnectionTotals, PointCount, TimeBin};
 use crate::model::{
     ConnectionEnd, ConnectionKey, Continuity, DatagramSpan, MissingMessages, ObservedPorts, PackedBins, PacketRole,
     PacketSums, PagedVec, PsnSpans, RecordSeries, Recorder, RequiredDetection, SampledSums, TimingKey, TrafficKind,

@@ -11,9 +11,9 @@
 //! Invariant: a message counts only if both inputs observed it at one port each, equally often.
 
 use super::combine::{CombinedTotals, SAME_TIME_NS};
-use crate::model::traffic::NcclShares;
 use crate::model::{
-    ConnectionKey, Interval, PacketRecord, RawMessage, Recorder, RequiredDetection, Sample, SizeClass, TimingKey, Verb,
+    ConnectionKey, Interval, NcclShares, PacketRecord, RawMessage, Recorder, RequiredDetection, Sample, SizeClass,
+    TimingKey, Verb,
 };
 use ibscope_parsers::Endpoint;
 use serde::{Deserialize, Serialize};

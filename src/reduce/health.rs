@@ -6,7 +6,7 @@
 use super::PartialSums;
 use crate::model::Health;
 use crate::model::PointCount;
-use crate::model::health::{CountsByObservation, Episodes, HealthEvents, Reordered};
+use crate::model::health::{CountsByObservation, Episodes, HealthEvents, ReorderingSums};
 use crate::model::observation::OCCURRENCES;
 use crate::model::{ConnectionKey, PacketRole, PacketSums};
 
@@ -51,7 +51,7 @@ pub(super) fn of_connection(
     // Copies look like steps back of the sender.
     let is_known = points != PointCount::Unclear;
     let episodes = if is_known { observed.episodes[usize::from(twice)] } else { Episodes::default() };
-    let reordered = if is_known { observed.reordered[usize::from(twice)] } else { Reordered::default() };
+    let reordered = if is_known { observed.reordered[usize::from(twice)] } else { ReorderingSums::default() };
     let stalled_transmissions = observed_events(observed.stalled_observations);
     let datagram = key.is_datagram();
     Health {

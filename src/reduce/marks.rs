@@ -7,8 +7,7 @@
 
 use super::congestion::FLAGS;
 use crate::model::paths::{PathSums, add_path};
-use crate::model::traffic::{BinClass, BinSums, ConnectionTotals};
-use crate::model::{CongestionEvent, Health, PackedBins};
+use crate::model::{BinClass, BinSums, CongestionEvent, ConnectionTotals, Health, PackedBins};
 
 /// Marks of one connection, from the inputs that do not count.
 #[derive(Debug, Default)]

@@ -33,10 +33,9 @@ pub use late_copies::LateCopies;
 pub use live::live_sums;
 pub use overlap::InputOverlap;
 
-use crate::model::RdmaSums;
 use crate::model::histogram::{COARSE_BUCKETS, coarse_bucket};
 use crate::model::observation::{OCCURRENCES, occurrence_class};
-use crate::model::traffic::{MpiClass, MpiSums, MpiTotals, NcclShares};
+use crate::model::{MpiClass, MpiSums, MpiTotals, NcclShares, RdmaSums};
 use crate::model::{
     MpiMessage, ObservedPorts, OperationMix, PacketObservation, PacketRecord, PacketRole, PacketSums, PagedVec,
     PointCount, Recorder, RequiredDetection, SampledSums, SizeCategory, Sizes, StartEvent, Timing, TimingKey,

@@ -16,8 +16,7 @@
 use super::PartialSums;
 use super::observation_points::{ObservationPoint, overlap};
 use crate::model::observation::OCCURRENCES;
-use crate::model::traffic::ObservationSums;
-use crate::model::{Continuity, PacketRole, PsnDigest};
+use crate::model::{Continuity, ObservationSums, PacketRole, PsnDigest};
 
 /// The packets of a connection in an input, for the comparison with another input.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,7 @@
 use super::bins::{BinCell, TrafficSlot, TrafficSums};
 use super::observation_points::{ObservationPoint, overlap};
 use super::point_sums::AbsentPoints;
-use crate::model::traffic::{BinClass, ConnectionTotals};
-use crate::model::{RecordCount, RecordSeries};
+use crate::model::{BinClass, ConnectionTotals, RecordCount, RecordSeries};
 
 /// A connection in one input.
 pub(super) struct InputRecords<'a> {

@@ -162,9 +162,27 @@ fn estimators_by_pair(profile: &Profile) -> BTreeMap<(String, String), PairEstim
     pairs
 }
 
+/// The estimates of packets and payload bytes that a profile has, each with its pair and the true total:
+/// that of `truth`, divided by the number of copies of each packet in it.
+fn estimates(profile: &Profile, truth: &PairTotals, copies: u64) -> Vec<((String, String), EstimatedValue, u64)> {
+    let mut found = Vec::new();
+    for (pair, estimators) in estimators_by_pair(profile) {
+        let (packets, payload_bytes) = truth[&pair];
+        let totals = [packets / copies, payload_bytes / copies];
+        for (estimator, total) in [estimators.packets, estimators.payload_bytes].iter().zip(totals) {
+            let known = estimator.result(estimators.quality).known();
+            found.extend(known.map(|value| (pair.clone(), value, total)));
+        }
+    }
+    found
+}
+
+/// Packets and payload bytes by sender and receiver.
+type PairTotals = BTreeMap<(String, String), (u64, u64)>;
+
 /// Packets and payload bytes by sender and receiver, of data packets.
-fn truth(recording: &Recording) -> BTreeMap<(String, String), (u64, u64)> {
-    let mut truth: BTreeMap<_, (u64, u64)> = BTreeMap::new();
+fn truth(recording: &Recording) -> PairTotals {
+    let mut truth = PairTotals::new();
     for record in &recording.records {
         let mut path = TunnelPath::default();
         let found = locate_in_tunnels(recording.link_type, &record.data, record.original_bytes, &mut path);
@@ -197,16 +215,11 @@ fn samples_of_recorded_runs_show_their_totals() {
                     let place = folder.path().join("sample.pcap");
                     sample[0].write(&place).expect("written");
                     let profile = analyzed(&place, Some(one_in as u32));
-                    for (pair, estimators) in estimators_by_pair(&profile) {
-                        let (packets, payload_bytes) = truth[&pair];
-                        let totals = [packets / copies as u64, payload_bytes / copies as u64];
-                        for (estimator, total) in [estimators.packets, estimators.payload_bytes].iter().zip(totals) {
-                            let Estimate::Known(value) = estimator.result(estimators.quality) else { continue };
-                            shown += 1;
-                            covered += u64::from((value.low..=value.high).contains(&total));
-                            let case = format!("{name} 1/{one_in} {unit:?} {pair:?}: {total} {value:?}");
-                            assert!(value.low < 2 * total && total < 2 * value.high, "{case}");
-                        }
+                    for (pair, value, total) in estimates(&profile, &truth, copies as u64) {
+                        shown += 1;
+                        covered += u64::from((value.low..=value.high).contains(&total));
+                        let case = format!("{name} 1/{one_in} {unit:?} {pair:?}: {total} {value:?}");
+                        assert!(value.low < 2 * total && total < 2 * value.high, "{case}");
                     }
                 }
             }
@@ -259,14 +272,9 @@ fn periodic_samples_of_a_sink_are_covered() {
                 let taken = whole.records.iter().skip(first).step_by(one_in).cloned().collect();
                 whole.with(taken).write(&place).expect("written");
                 let profile = analyzed(&place, Some(one_in as u32));
-                for (pair, estimators) in estimators_by_pair(&profile) {
-                    let (packets, payload_bytes) = truth[&pair];
-                    let totals = [packets / 2, payload_bytes / 2];
-                    for (estimator, total) in [estimators.packets, estimators.payload_bytes].iter().zip(totals) {
-                        let Estimate::Known(value) = estimator.result(estimators.quality) else { continue };
-                        shown += 1;
-                        covered += u64::from((value.low..=value.high).contains(&total));
-                    }
+                for (_, value, total) in estimates(&profile, &truth, 2) {
+                    shown += 1;
+                    covered += u64::from((value.low..=value.high).contains(&total));
                 }
             }
         }
@@ -641,22 +649,16 @@ fn samples_at_three_points_show_the_totals() {
             assert_eq!(profile.sampling.and_then(|sampling| sampling.one_in), Some(one_in as f64), "{case}");
             for row in profile.connections.iter().filter(|row| row.kind == TrafficKind::Data) {
                 let weight = row.sampled.as_deref().and_then(|sampled| sampled.weight);
-                let is_three = weight.is_some_and(|weight| weight.most_ports() == 3);
+                let is_three = weight.is_some_and(|weight| weight.points.most() == 3);
                 at_three += u64::from(is_three);
                 // The others have one point.
                 let pair = (row.src.to_string(), row.dst.to_string());
                 assert!(has_all || !is_three || is_of_pair(&pair), "{case}");
             }
-            for (pair, estimators) in estimators_by_pair(&profile) {
-                let (packets, payload_bytes) = truth[&pair];
-                for (estimator, total) in
-                    [estimators.packets, estimators.payload_bytes].iter().zip([packets, payload_bytes])
-                {
-                    let Estimate::Known(value) = estimator.result(estimators.quality) else { continue };
-                    shown += 1;
-                    covered += u64::from((value.low..=value.high).contains(&total));
-                    assert!(value.low < 2 * total && total < 2 * value.high, "{case} {pair:?}: {total} {value:?}");
-                }
+            for (pair, value, total) in estimates(&profile, &truth, 1) {
+                shown += 1;
+                covered += u64::from((value.low..=value.high).contains(&total));
+                assert!(value.low < 2 * total && total < 2 * value.high, "{case} {pair:?}: {total} {value:?}");
             }
         }
     }
@@ -744,15 +746,9 @@ fn samples_that_an_agent_drops_lower_the_rate() {
         let one_in = profile.sampling.and_then(|sampling| sampling.one_in).expect("a rate");
         let expected = 4.0 * (1.0 + dropped / counters.len() as f64);
         assert!((one_in - expected).abs() < 1e-9, "{one_in} {expected}");
-        for (pair, estimators) in estimators_by_pair(&profile) {
-            let (packets, payload_bytes) = truth[&pair];
-            for (estimator, total) in
-                [estimators.packets, estimators.payload_bytes].iter().zip([packets, payload_bytes])
-            {
-                let Estimate::Known(value) = estimator.result(estimators.quality) else { continue };
-                shown += 1;
-                covered += u64::from((value.low..=value.high).contains(&total));
-            }
+        for (_, value, total) in estimates(&profile, &truth, 1) {
+            shown += 1;
+            covered += u64::from((value.low..=value.high).contains(&total));
         }
     }
     assert!(shown > 30 && covered * 100 >= shown * 85, "{covered} of {shown}");

@@ -128,9 +128,8 @@ fn grouped(count: usize) -> String {
     format!(" {} ", parts.join(" "))
 }
 
-/// A file in which every packet appears once, and the number of packets shown after some records.
-#[test]
-fn a_file_is_followed_until_a_signal_and_a_folder_through_its_files() {
+/// A capture of a mebibyte in which every packet appears once.
+fn generated() -> Vec<u8> {
     let options = ibscope_samples::SampleOptions {
         framing: SampleFraming::Roce,
         kind: SampleKind::Small,
@@ -142,6 +141,13 @@ fn a_file_is_followed_until_a_signal_and_a_folder_through_its_files() {
     };
     let mut bytes = Vec::new();
     ibscope_samples::generate(&options, &mut bytes).expect("generated");
+    bytes
+}
+
+/// The number of packets that is shown after some records.
+#[test]
+fn a_file_is_followed_until_a_signal_and_a_folder_through_its_files() {
+    let bytes = generated();
     let records = walk(&bytes);
     let cut = records[records.len() / 3].place.start;
     let second = records[records.len() / 2].place.start;
@@ -196,17 +202,7 @@ fn a_file_is_followed_until_a_signal_and_a_folder_through_its_files() {
 /// count, no matter how much of the first one was there when `watch` began.
 #[test]
 fn a_capture_that_starts_again_in_its_file_is_followed() {
-    let options = ibscope_samples::SampleOptions {
-        framing: SampleFraming::Roce,
-        kind: SampleKind::Small,
-        bytes: 1 << 20,
-        lids: 4,
-        mirror: 1,
-        seed: 9,
-        ..ibscope_samples::SampleOptions::default()
-    };
-    let mut bytes = Vec::new();
-    ibscope_samples::generate(&options, &mut bytes).expect("generated");
+    let bytes = generated();
     let records = walk(&bytes);
     let half = records[records.len() / 2].place.start;
     let again = [&bytes[..HEADER_BYTES], &bytes[half..]].concat();
@@ -248,17 +244,7 @@ fn a_capture_that_starts_again_in_its_file_is_followed() {
 /// `tcpdump -z gzip` replaces each file by a compressed one when it is done.
 #[test]
 fn files_that_are_compressed_when_they_are_done_count_once() {
-    let options = ibscope_samples::SampleOptions {
-        framing: SampleFraming::Roce,
-        kind: SampleKind::Small,
-        bytes: 1 << 20,
-        lids: 4,
-        mirror: 1,
-        seed: 9,
-        ..ibscope_samples::SampleOptions::default()
-    };
-    let mut bytes = Vec::new();
-    ibscope_samples::generate(&options, &mut bytes).expect("generated");
+    let bytes = generated();
     let records = walk(&bytes);
     let third = records.len() / 3;
     let part = |from: usize, to: usize| {

@@ -3,7 +3,7 @@
 
 use super::RemoteError;
 use crate::config::{self, Config};
-use crate::log::{Level, Log};
+use crate::log;
 use crate::text::plural;
 use ssh2::{Channel, CheckResult, HashType, HostKeyType, KnownHostFileKind, MethodType, Session};
 use std::fmt::Display;
@@ -103,15 +103,12 @@ impl Connector {
     fn warn_once(&self) {
         static WARNED: Once = Once::new();
         let Some(lines) = lines_text(&self.unreadable) else { return };
-        WARNED.call_once(|| {
-            let text = format!(
+        log::warn_once(&WARNED, (self.log.0.as_deref(), self.log.1), "ssh", || {
+            format!(
                 "{}: {lines} skipped: libssh2 finds no host with a valid key there; correct the file, because a host \
                  whose key is nowhere else in it is refused",
                 self.ssh.known_hosts.display()
-            );
-            Log::open(self.log.0.as_deref(), self.log.1, "ssh").write(Level::Warning, &text);
-            // If standard error is closed, the result of the command still counts.
-            let _ = writeln!(io::stderr(), "ibscope: {text}");
+            )
         });
     }
 

@@ -207,6 +207,7 @@ pub(crate) fn undo(
         captures: captures(&record),
         manifest,
         is_fetching,
+        can_retry: true,
     };
     (undone, journal.into_lock())
 }

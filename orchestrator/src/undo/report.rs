@@ -6,9 +6,6 @@ use crate::text::plural;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Part of the text of [`JournalError::Broken`].
-const BY_HAND: &str = "undo the run by hand";
-
 /// Result of undoing a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct UndoReport {
@@ -28,6 +25,9 @@ pub struct UndoReport {
     pub manifest: Option<PathBuf>,
     /// True if only captures are left to be fetched, and no transfer has failed.
     pub is_fetching: bool,
+    /// True if another attempt may do the work that is left. Without a readable plan, none does.
+    #[serde(skip)]
+    pub can_retry: bool,
 }
 
 impl UndoReport {
@@ -42,6 +42,7 @@ impl UndoReport {
             captures: Vec::new(),
             manifest: None,
             is_fetching: false,
+            can_retry: !matches!(error, JournalError::Broken { .. }),
         }
     }
 
@@ -94,12 +95,8 @@ impl UndoReport {
                 log.write(Level::Info, &format!("undone, except that {left}; the sweeper continues"));
                 continue;
             }
-            // Without a plan, no other attempt helps.
-            let next = if left.contains(BY_HAND) {
-                String::new()
-            } else {
-                format!("; `ibscope capture undo --job {}` tries again", self.job_id)
-            };
+            let retry = || format!("; `ibscope capture undo --job {}` tries again", self.job_id);
+            let next = self.can_retry.then(retry).unwrap_or_default();
             log.write(Level::Error, &format!("not undone: {left}{next}"));
         }
     }

@@ -22,12 +22,11 @@ mod share;
 #[cfg(test)]
 mod tests;
 
-pub(super) use queue::{gcd, is_one_ring};
+pub(super) use queue::is_one_ring;
 pub(super) use share::{NcclMessage, NcclOutcome, WriteSums, envelope};
 
 use super::assembly::Transport;
-use crate::model::traffic::CtsPath;
-use crate::model::{ConnectionKey, CtsQueue, HashMap, QueuePair};
+use crate::model::{ConnectionKey, CtsPath, CtsQueue, HashMap, QueuePair};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::ib::Reth;
 use ibscope_parsers::mpi::nccl;

@@ -2,6 +2,7 @@
 
 use super::path::{MAX_EVIDENCE, PathMessage};
 use super::share::{Buffer, MatchedReceive, NcclMessage, NcclOutcome, NcclShare, ReceivePosition, WriteSums};
+use crate::model::arithmetic::gcd;
 use ibscope_parsers::ib::Reth;
 use ibscope_parsers::mpi::nccl::{self, Immediate, Release};
 use smallvec::SmallVec;
@@ -238,13 +239,4 @@ pub(in crate::flow) fn is_one_ring(release: Release, a: (u64, u64), b: (u64, u64
     let slot_bytes = i128::from(release.slot_bytes().max(1));
     let slots = distance / slot_bytes;
     distance % slot_bytes == 0 && slots.abs() < most && (slots - indices) % fewest == 0
-}
-
-/// Greatest common divisor; with 0 the other number.
-pub(in crate::flow) const fn gcd(a: u64, b: u64) -> u64 {
-    let (mut a, mut b) = (a, b);
-    while b > 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }

@@ -100,7 +100,7 @@ pub enum HelperError {
 
 /// Result of a check: the command that root runs, or an answer without a command.
 #[derive(Debug, PartialEq, Eq)]
-enum Permitted {
+enum HelperAction {
     Command(Vec<String>),
     Answer(&'static str),
 }
@@ -147,8 +147,8 @@ pub fn run(request: &str, rules: &Path) -> Result<String, HelperError> {
     }
     let folder = Folder::open(&rules.directory).map(drop);
     match permit::permit(&rules, folder, words).map_err(HelperError::Refused)? {
-        Permitted::Answer(text) => Ok([script::OUTPUT_MARK, text].concat()),
-        Permitted::Command(argv) => {
+        HelperAction::Answer(text) => Ok([script::OUTPUT_MARK, text].concat()),
+        HelperAction::Command(argv) => {
             let own = ["-c", script::RUN, "sh", limit_s, &GRACE_S.to_string()];
             Err(HelperError::Run(Command::new("/bin/sh").args(own).args(argv).current_dir("/").exec()))
         }

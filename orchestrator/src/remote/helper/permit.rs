@@ -1,7 +1,7 @@
 //! Checks requests to the helper. Each word of a request is compared with a fixed word, or must have
 //! the form of its place.
 
-use super::{CHOWN, HelperRules, LAUNCH, Permitted, REMOVE, SCRIPTS, capture_name};
+use super::{CHOWN, HelperAction, HelperRules, LAUNCH, REMOVE, SCRIPTS, capture_name};
 use crate::config::Owner;
 use crate::name;
 use crate::remote::{process, script};
@@ -24,7 +24,7 @@ pub enum Refusal {
     #[error(
         "{0:?} is not a capture, an archive of a profile, or a log: with any other file, folder or link, its owner could make root read other files"
     )]
-    Given(String),
+    OwnedFile(String),
     /// The folder is not the one of the rules.
     #[error("{0:?} is not the folder of node.toml")]
     Directory(String),
@@ -41,7 +41,7 @@ pub enum Refusal {
 
 /// The command for a request, or the reason why root does not run it. `folder` is the result of opening
 /// the folder of the rules.
-pub(super) fn permit(rules: &HelperRules, folder: io::Result<()>, words: &[String]) -> Result<Permitted, Refusal> {
+pub(super) fn permit(rules: &HelperRules, folder: io::Result<()>, words: &[String]) -> Result<HelperAction, Refusal> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let permitted = permit_form(rules, &words)?;
     let Err(error) = folder else {
@@ -57,12 +57,12 @@ pub(super) fn permit(rules: &HelperRules, folder: io::Result<()>, words: &[Strin
         ["folders" | "make" | "find" | "signal", ..] | ["status", _, _, "", ""] => Ok(permitted),
         ["cancel" | "list", ..] if is_missing => Ok(permitted),
         ["status", pid, start, ..] if is_missing => permit_form(rules, &["status", pid, start, "", ""]),
-        [REMOVE, ..] if is_missing => Ok(Permitted::Answer("")),
+        [REMOVE, ..] if is_missing => Ok(HelperAction::Answer("")),
         _ => Err(Refusal::Untrusted(error.to_string())),
     }
 }
 
-fn permit_form(rules: &HelperRules, words: &[&str]) -> Result<Permitted, Refusal> {
+fn permit_form(rules: &HelperRules, words: &[&str]) -> Result<HelperAction, Refusal> {
     let file = |path: &str| match capture_name(&rules.directory, path) {
         Some(_) => Ok(()),
         None => Err(Refusal::File(path.to_owned())),
@@ -94,7 +94,7 @@ fn permit_form(rules: &HelperRules, words: &[&str]) -> Result<Permitted, Refusal
         ["signal", pid, start, "INT" | "TERM" | "KILL", polls] => {
             [pid, start, polls].into_iter().try_for_each(number)?;
             if !is_capture(rules, pid, start)? {
-                return Ok(Permitted::Answer("gone\n"));
+                return Ok(HelperAction::Answer("gone\n"));
             }
         }
         ["find", "-e", path] => file(path)?,
@@ -119,17 +119,17 @@ const GIVEN: [&str; 3] = [".pcap", ".ibp.tar", ".log"];
 /// the owner could put links into it. The relay refuses such a folder too; this is the first check.
 fn given(path: &str) -> Result<(), Refusal> {
     let is_given = GIVEN.iter().any(|ending| path.ends_with(ending));
-    if is_given { Ok(()) } else { Err(Refusal::Given(path.to_owned())) }
+    if is_given { Ok(()) } else { Err(Refusal::OwnedFile(path.to_owned())) }
 }
 
 /// Checks that a file is neither a folder nor a link. A missing file is left to chown.
 fn regular(path: &str) -> Result<(), Refusal> {
     let is_regular = fs::symlink_metadata(path).map_or(true, |found| found.is_file());
-    if is_regular { Ok(()) } else { Err(Refusal::Given(path.to_owned())) }
+    if is_regular { Ok(()) } else { Err(Refusal::OwnedFile(path.to_owned())) }
 }
 
-fn command(own: &[&str], rest: &[&str]) -> Permitted {
-    Permitted::Command(own.iter().chain(rest).map(|&word| word.to_owned()).collect())
+fn command(own: &[&str], rest: &[&str]) -> HelperAction {
+    HelperAction::Command(own.iter().chain(rest).map(|&word| word.to_owned()).collect())
 }
 
 fn number(word: &str) -> Result<(), Refusal> {
@@ -273,7 +273,7 @@ mod tests {
         toml::from_str("directory = \"/c\"").unwrap()
     }
 
-    fn asked(words: &[&str]) -> Result<Permitted, Refusal> {
+    fn asked(words: &[&str]) -> Result<HelperAction, Refusal> {
         permit(&rules(), Ok(()), &words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>())
     }
 
@@ -285,7 +285,7 @@ mod tests {
         Config::parse(&text, Path::new("x")).unwrap()
     }
 
-    fn launched(argv: &[String], file: &str) -> Result<Permitted, Refusal> {
+    fn launched(argv: &[String], file: &str) -> Result<HelperAction, Refusal> {
         asked(
             &[&["launch", LOG, file, "0", "60"], argv.iter().map(String::as_str).collect::<Vec<_>>().as_slice()]
                 .concat(),
@@ -307,7 +307,7 @@ mod tests {
             let argv = capture::argv(&config, "mlx5_0", 1, Path::new(CAPTURE));
             let relay = capture::profile_argv(&config, "mlx5_0", 1, Path::new(ARCHIVE));
             for (argv, file) in [(&argv, CAPTURE), (&relay, ARCHIVE)] {
-                let Ok(Permitted::Command(command)) = launched(argv, file) else { panic!("{argv:?}") };
+                let Ok(HelperAction::Command(command)) = launched(argv, file) else { panic!("{argv:?}") };
                 assert!(command.ends_with(argv) && command[2] == script::LAUNCH, "{command:?}");
                 let words: Vec<&str> = ["/bin/sh"].into_iter().chain(argv.iter().map(String::as_str)).collect();
                 assert!(is_capture_line(&rules(), &words), "{argv:?}");
@@ -377,7 +377,7 @@ mod tests {
             &["remove", CAPTURE, LOG],
             &["chown", "1000:100", CAPTURE, LOG],
         ] {
-            assert!(matches!(asked(fine), Ok(Permitted::Command(_))), "{fine:?}");
+            assert!(matches!(asked(fine), Ok(HelperAction::Command(_))), "{fine:?}");
             assert!(asked(&[fine, &["more"]].concat()).is_err(), "{fine:?}");
             assert!(asked(&fine[..fine.len() - 1]).is_err() || fine[0] == "remove" || fine[0] == "chown", "{fine:?}");
             // No place takes a path elsewhere, an option or a command.
@@ -422,13 +422,13 @@ mod tests {
         }
         for ending in ["relay", "ibp", "pcap0", "pcap.join", "log2", "json"] {
             let name = format!("{base}.{ending}");
-            assert_eq!(chown(&name), Err(Refusal::Given(at(&name))), "{ending}");
+            assert_eq!(chown(&name), Err(Refusal::OwnedFile(at(&name))), "{ending}");
         }
         let (link, inner) = ("ibscope-8.pcap", "ibscope-9.log");
         std::os::unix::fs::symlink("/etc/shadow", at(link)).unwrap();
         fs::create_dir(at(inner)).unwrap();
         for name in [link, inner] {
-            assert_eq!(chown(name), Err(Refusal::Given(at(name))));
+            assert_eq!(chown(name), Err(Refusal::OwnedFile(at(name))));
         }
         // One refused file refuses all.
         let files = [at(&format!("{base}.pcap")), at(&format!("{base}.relay"))];
@@ -465,7 +465,7 @@ mod tests {
         assert!(asked(untrusted, status).is_err() && asked(untrusted, &["remove", LOG]).is_err());
         assert!(asked(untrusted, &["list", "/c"]).is_err() && asked(untrusted, &["cancel", LOG]).is_err());
         assert_eq!(asked(missing, status), asked(missing, &["status", "1", "2", "", ""]));
-        assert_eq!(asked(missing, &["remove", LOG]), Ok(Permitted::Answer("")));
+        assert_eq!(asked(missing, &["remove", LOG]), Ok(HelperAction::Answer("")));
         assert!(asked(missing, &["list", "/c"]).is_ok() && asked(missing, &["cancel", LOG]).is_ok());
     }
 
@@ -478,9 +478,9 @@ mod tests {
         let start = process::parse_stat(&stat).unwrap().1.to_string();
         let signal = |start: &str| asked(&["signal", &pid, start, "KILL", "1"]);
         assert_eq!(signal(&start), Err(Refusal::Process(pid.clone())));
-        assert_eq!(signal("1"), Ok(Permitted::Answer("gone\n")));
+        assert_eq!(signal("1"), Ok(HelperAction::Answer("gone\n")));
         other.kill().unwrap();
         other.wait().unwrap();
-        assert_eq!(signal(&start), Ok(Permitted::Answer("gone\n")));
+        assert_eq!(signal(&start), Ok(HelperAction::Answer("gone\n")));
     }
 }
