@@ -79,7 +79,7 @@ impl AddAssign for CopyOrder {
     }
 }
 
-/// Lowest and highest PSN by packet role ([`PacketRole`]).
+/// Lowest and highest PSN by packet role ([`PacketRole`](super::PacketRole)).
 pub type PsnSpans = [Option<(u32, u32)>; 3];
 
 /// The lowest and the highest number of the datagrams to one endpoint of UCX, by UCX's own numbers.

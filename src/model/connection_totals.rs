@@ -84,7 +84,7 @@ pub struct ConnectionTotals {
     /// Indices of the inputs that these sums come from, in time order; usually one.
     pub inputs: SmallVec<[u32; 2]>,
     /// Votes for the sender's queue pair, which the packets do not carry: responses that are
-    /// consistent with requests to it. 0 counts against it, see [`ConnectionEnd::partners`].
+    /// consistent with requests to it. 0 counts against it, see [`ConnectionEnd::partners`](super::ConnectionEnd::partners).
     pub partners: VecMap<Qpn, u64>,
     /// The same votes from replies that return a request number.
     pub echoes: VecMap<Qpn, u64>,
