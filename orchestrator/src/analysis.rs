@@ -7,7 +7,7 @@
 
 use crate::config::{AnalysisLocation, CaptureMode, Config, NOT_CAPTURED};
 use crate::folder::Folder;
-use crate::log::{Level, Log};
+use crate::log::{self, Level, Log};
 use crate::quote;
 use crate::remote::{LocalRunner, RemoteError, Runner};
 use crate::status::{self, JobState};
@@ -19,7 +19,7 @@ use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
-use std::sync::{Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Condvar, Mutex, Once, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -77,7 +77,11 @@ pub fn start_analysis(
     let Some(manifest) = &undone.manifest else { return Ok(None) };
     if config.capture.mode == CaptureMode::Profile {
         let merge = ProfileMerge::new(config, undone, manifest, runner)?;
-        return merge.map(|merge| merge.run(runner)).transpose();
+        let run = |merge: ProfileMerge| {
+            let unprotected = merge.protect().map_or(String::new(), |warning| format!("; {warning}"));
+            merge.run(runner).map(|text| text + &unprotected)
+        };
+        return merge.map(run).transpose();
     }
     match config.analyze.after {
         AnalysisLocation::None => Ok(None),
@@ -195,10 +199,14 @@ impl ProfileMerge {
         Ok(Some(Self { argv, command, merged, pending: PendingFile::of(config, manifest) }))
     }
 
+    /// Keeps retention from deleting the oldest run while it is merged. Returns a warning if this fails.
+    fn protect(&self) -> Option<String> {
+        let noted = self.pending.write(PendingAnalysis::UntilS(now_s() + MERGE_TIMEOUT.as_secs()));
+        noted.err().map(|error| format!("the profiles are merged, but {}", unprotected_text(&error)))
+    }
+
     /// Merges the profiles. Returns a line for the log.
     fn run(&self, runner: &dyn Runner) -> Result<String, StartAnalysisError> {
-        // Without the file, retention could delete the oldest run while it is merged.
-        let _ = self.pending.write(PendingAnalysis::UntilS(now_s() + MERGE_TIMEOUT.as_secs()));
         let words = PRIVATE_SHELL.iter().map(|&word| word.to_owned());
         let argv: Vec<String> = words.chain(self.argv.iter().cloned()).collect();
         let merged = require_success(runner, None, &argv, MERGE_TIMEOUT);
@@ -215,6 +223,7 @@ impl ProfileMerge {
         let (send, ended) = mpsc::channel();
         let (running, own_log, command) = (RunningMerge::begin(), log.clone(), self.command.clone());
         let spawned = thread::Builder::new().spawn(move || {
+            self.protect().iter().for_each(|warning| own_log.write(Level::Warning, warning));
             log_result(&own_log, self.run(&LocalRunner::default()).map(Some));
             // The receiver no longer waits after a while.
             let _ = send.send(());
@@ -300,10 +309,14 @@ impl<'a> PendingAnalyses<'a> {
     pub(crate) fn contains(&self, run: &str) -> bool {
         let name = format!("{run}{PENDING}");
         let is_pending = match pending_in(&self.folder, name.as_ref()) {
-            None => return false,
-            Some(PendingAnalysis::UntilS(until_s)) => now_s() < until_s,
-            Some(PendingAnalysis::Job(_)) if !self.answers.get() => true,
-            Some(PendingAnalysis::Job(job_id)) => match status::job_state(self.config, self.runner, job_id) {
+            Ok(None) => return false,
+            Err(what) => {
+                self.warn_once(&name, &what);
+                return true;
+            }
+            Ok(Some(PendingAnalysis::UntilS(until_s))) => now_s() < until_s,
+            Ok(Some(PendingAnalysis::Job(_))) if !self.answers.get() => true,
+            Ok(Some(PendingAnalysis::Job(job_id))) => match status::job_state(self.config, self.runner, job_id) {
                 JobState::Live => true,
                 JobState::Ended | JobState::Unknown => false,
                 JobState::NoAnswer(..) => {
@@ -316,6 +329,18 @@ impl<'a> PendingAnalyses<'a> {
             self.forget(name.as_ref());
         }
         is_pending
+    }
+
+    /// Warns that a run is kept because of a damaged file.
+    fn warn_once(&self, name: &str, what: &str) {
+        static WARNED: Once = Once::new();
+        let log = (self.config.run.log.as_deref(), self.config.run.syslog);
+        log::warn_once(&WARNED, log, "retention", || {
+            format!(
+                "{}: {what}; the run is kept, because its analysis may not have ended; delete this file once it has",
+                self.folder.path().join(name).display()
+            )
+        });
     }
 
     /// Forgets the analyses of runs that do not exist.
@@ -333,8 +358,17 @@ impl<'a> PendingAnalyses<'a> {
     }
 }
 
-fn pending_in(folder: &Folder, name: &OsStr) -> Option<PendingAnalysis> {
-    serde_json::from_slice(&folder.bytes(name).ok()?).ok()
+/// The analysis that a file lists; `None` if there is no such file. The error is the fault of the file.
+fn pending_in(folder: &Folder, name: &OsStr) -> Result<Option<PendingAnalysis>, String> {
+    match folder.bytes(name) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| error.to_string()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn unprotected_text(error: &io::Error) -> String {
+    format!("retention may delete the run before its analysis ends: {error}")
 }
 
 fn on_sinks(config: &Config, undone: &UndoReport, runner: &dyn Runner) -> Result<Option<String>, StartAnalysisError> {
@@ -386,8 +420,13 @@ fn in_batch(
     let printed = require_success(runner, None, &argv, ANSWER_TIMEOUT)?;
     // `ID`, or `ID;CLUSTER`.
     let job_id = printed.split(';').next().and_then(|id| id.trim().parse().ok());
-    let noted = job_id.map_or(Ok(()), |id| PendingFile::of(config, manifest).write(PendingAnalysis::Job(id)));
-    let unprotected = noted.err().map(|error| format!("; retention may delete the run before it ends: {error}"));
+    let pending = PendingFile::of(config, manifest);
+    let noted = match job_id {
+        Some(id) => pending.write(PendingAnalysis::Job(id)),
+        None if pending.folder.is_none() => Ok(()),
+        None => Err(io::Error::other("sbatch printed no job id")),
+    };
+    let unprotected = noted.err().map(|error| format!("; {}", unprotected_text(&error)));
     Ok(Some(format!("analysis submitted as job {printed}{}", unprotected.unwrap_or_default())))
 }
 
@@ -550,6 +589,62 @@ mod tests {
         let text = fs::read_to_string(&log).unwrap();
         assert!(text.contains("profiles merged into"), "{text}");
         assert!(!is_pending(&config));
+    }
+
+    #[test]
+    fn a_damaged_note_keeps_its_run() {
+        let home = tempfile::tempdir().unwrap();
+        let config = profile_site(home.path(), "/bin/false");
+        assert!(!is_pending(&config), "no note");
+        let note = home.path().join(format!("{RUN}.analysis"));
+        for damaged in ["", "{\"job\": ", "{\"job\":-1}", "[]"] {
+            fs::write(&note, damaged).unwrap();
+            assert!(is_pending(&config), "{damaged:?}");
+            assert!(note.exists());
+        }
+        fs::write(&note, "{\"until_s\":1}").unwrap();
+        assert!(!is_pending(&config), "its time has passed");
+    }
+
+    #[test]
+    fn an_analysis_without_protection_from_retention_is_reported() {
+        struct NoJobId;
+        impl Runner for NoJobId {
+            fn run(&self, _: Option<&str>, _: &[String], _: Duration) -> Result<CommandOutput, RemoteError> {
+                Ok(CommandOutput { status: 0, stdout: b"Submitted\n".to_vec(), stderr: Vec::new() })
+            }
+        }
+        let home = tempfile::tempdir().unwrap();
+        let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/capture.toml")).unwrap();
+        let state = format!("state_dir = \"{}\"", home.path().display());
+        let config =
+            Config::parse(&text.replace("# state_dir = \"/var/lib/ibscope\"", &state), Path::new("x")).unwrap();
+        let printed = start_analysis(&config, &undone(&home.path().join(RUN)), &NoJobId).unwrap().unwrap();
+        assert_eq!(
+            printed,
+            "analysis submitted as job Submitted; retention may delete the run before its analysis ends: sbatch printed no \
+             job id"
+        );
+        // A folder in the place of the note.
+        let config = profile_site(home.path(), "/bin/true");
+        let note = home.path().join(format!("{RUN}.analysis"));
+        fs::create_dir(&note).unwrap();
+        fs::write(note.join("x"), "").unwrap();
+        let log = home.path().join("log");
+        start_and_log(
+            &config,
+            &undone(&home.path().join(RUN)),
+            &LocalRunner::default(),
+            &Log::open(Some(&log), false, "job 7"),
+        );
+        assert!(wait_for_merges(Duration::from_mins(1)));
+        let text = fs::read_to_string(log).unwrap();
+        assert!(
+            text.contains(
+                "warning: the profiles are merged, but retention may delete the run before its analysis ends: "
+            ),
+            "{text}"
+        );
     }
 
     /// A batch job that waits or runs keeps its run, and so does one about which Slurm does not answer.

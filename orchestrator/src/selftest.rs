@@ -147,8 +147,14 @@ fn check_node(config: &Config, node: &str, is_sink: bool, runner: &dyn Runner) -
         let argv: Vec<String> = argv.iter().map(|&word| word.to_owned()).collect();
         runner.run(Some(node), &argv, ANSWER_TIMEOUT)
     };
-    let mut rows =
-        vec![row(node, "ssh, with a known host key", require_success(run(&["/bin/true"]), "/bin/true fails"))];
+    let mut rows = vec![row(
+        node,
+        "ssh, with a known host key",
+        require_success(
+            run(&["/bin/true"]),
+            "/bin/true fails; check the user's login shell there (`getent passwd`), which must run commands;",
+        ),
+    )];
     if rows[0].fault.is_some() {
         return rows;
     }

@@ -2,13 +2,16 @@
 
 use crate::config::Config;
 use crate::folder::Folder;
+use crate::job::MAX_NODES;
 use crate::journal::{JournalError, RunPhase, RunRecord, State, StepProgress, StoredJournal, now_ns};
 use crate::log;
-use crate::remote::{LocalRunner, Runner};
+use crate::remote::{CommandOutput, LocalRunner, Runner};
 use crate::step::PlanStep;
 use crate::text::printable;
 use crate::timestamp::now_s;
+use ibscope_parsers::tools::hostlist;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -184,8 +187,18 @@ pub enum JobState {
 }
 
 /// States of jobs that have not ended. A completing job waits for its epilog.
-const LIVE_STATES: [&str; 9] =
-    ["PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT"];
+const LIVE_STATES: [&str; 10] = [
+    "PENDING",
+    "CONFIGURING",
+    "POWER_UP_NODE",
+    "RUNNING",
+    "COMPLETING",
+    "SUSPENDED",
+    "STOPPED",
+    "SIGNALING",
+    "RESIZING",
+    "STAGE_OUT",
+];
 
 /// Format of squeue's lines: the id by which hooks know a job, and its state. `%i` would show the
 /// task of an array by the id of the array.
@@ -216,10 +229,123 @@ pub fn job_state(config: &Config, runner: &dyn Runner, job_id: u32) -> JobState 
     if is_live { JobState::Live } else { JobState::Ended }
 }
 
-/// True if Slurm reports the job as ended or does not know it. If Slurm does not answer, the job
-/// counts as running, with a warning.
+/// The current start of a job, as far as Slurm reports it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct JobStart {
+    state: String,
+    /// Number of earlier starts with the same id.
+    restarts: Option<u32>,
+    /// Time since this start, without the time in which the job was suspended.
+    elapsed: Option<Duration>,
+    /// Nodes of the job; empty if Slurm lists none.
+    nodes: Vec<String>,
+}
+
+/// Fields of squeue with a separator instead of a fixed width. `JobID` is the id by which hooks know a
+/// job.
+const START_FORMAT: &str = "--Format=JobID:|,State:|,RestartCnt:|,TimeUsed:|,NodeList:|";
+
+/// A prolog ends within this time after it began the capture, and so does the state of a job before its
+/// prolog.
+const PENDING_GRACE: Duration = Duration::from_mins(5);
+/// Difference of two clocks that shows nothing.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
+
+/// Asks Slurm for the current start of a job; `None` if it does not answer.
+fn job_start(config: &Config, runner: &dyn Runner, job_id: u32) -> Option<JobStart> {
+    let (squeue, id) = (config.tools.squeue.to_string_lossy(), job_id.to_string());
+    let argv = [&squeue, "--noheader", START_FORMAT, "--jobs", &id].map(str::to_owned);
+    let output = runner.run(None, &argv, ANSWER_TIMEOUT).ok().filter(CommandOutput::is_success)?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    printed.lines().find_map(|line| {
+        let mut fields = line.split('|').map(str::trim);
+        let mut next = || fields.next().unwrap_or_default();
+        (next() == id).then(|| JobStart {
+            state: next().to_owned(),
+            restarts: next().parse().ok(),
+            elapsed: elapsed(next()),
+            nodes: hostlist::expand(next(), MAX_NODES).unwrap_or_default(),
+        })
+    })
+}
+
+/// A duration as Slurm prints it: `MINUTES:SECONDS`, with hours, and with days: `1-02:03:04`.
+fn elapsed(text: &str) -> Option<Duration> {
+    let (days, clock) = text.split_once('-').unwrap_or(("0", text));
+    let parts: Vec<u64> = clock.split(':').map(str::parse).collect::<Result<_, _>>().ok()?;
+    let seconds = (2..=3).contains(&parts.len()).then(|| parts.iter().fold(0, |all: u64, part| all * 60 + part))?;
+    Some(Duration::from_secs(days.parse::<u64>().ok()?.checked_mul(24 * 60 * 60)?.checked_add(seconds)?))
+}
+
+/// True if a run that a hook began belongs to an earlier start of its job, which Slurm has requeued
+/// since. `asked_ns` is the time at which Slurm was asked.
+///
+/// `PrologSlurmctld` runs while the job is CONFIGURING, and its epilog while it is COMPLETING. Slurm counts
+/// the restart when it requeues the job, before the epilog.
+fn is_earlier_start(record: &RunRecord, start: &JobStart, asked_ns: i64) -> bool {
+    let Some(restarts) = record.plan.job.known_restarts() else { return false };
+    let is_later = start.restarts.is_some_and(|now| now > restarts);
+    let since = |at_ns: i64| Duration::from_nanos(u64::try_from(asked_ns.saturating_sub(at_ns)).unwrap_or(0));
+    match start.state.as_str() {
+        "PENDING" => is_later || since(record.changed_ns) > PENDING_GRACE,
+        // The epilog has the work.
+        "COMPLETING" => false,
+        // A hook of an old Slurm may not know the count, so the time must agree.
+        _ => {
+            let began_later = |elapsed: Duration| elapsed + CLOCK_TOLERANCE < since(record.opened_ns);
+            is_later && start.elapsed.is_some_and(began_later)
+        }
+    }
+}
+
+/// The job of a run, as far as the run is concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RunOwner {
+    /// State of the job; ended if the run belongs to an earlier start of it.
+    pub(crate) state: JobState,
+    /// Nodes that the job has released since the run began, in the order of the job.
+    pub(crate) released: Vec<String>,
+}
+
+/// Asks Slurm for the job of a run that is running.
+pub(crate) fn owner_of(config: &Config, runner: &dyn Runner, record: &RunRecord) -> RunOwner {
+    let job = &record.plan.job;
+    let of_state = |state| RunOwner { state, released: Vec::new() };
+    let asked_ns = now_ns();
+    let state = job_state(config, runner, job.id);
+    if state != JobState::Live || job.known_restarts().is_none() {
+        return of_state(state);
+    }
+    let Some(start) = job_start(config, runner, job.id) else { return of_state(state) };
+    if is_earlier_start(record, &start, asked_ns) {
+        return of_state(JobState::Ended);
+    }
+    // The list of a completing job shrinks while its nodes become free.
+    let is_complete = ["RUNNING", "SUSPENDED"].contains(&start.state.as_str()) && !start.nodes.is_empty();
+    let released = if is_complete { released(&job.nodes, &start.nodes) } else { Vec::new() };
+    RunOwner { state, released }
+}
+
+/// The nodes that are no longer among those of the job.
+pub(crate) fn released(before: &[String], now: &[String]) -> Vec<String> {
+    let now: BTreeSet<&String> = now.iter().collect();
+    before.iter().filter(|node| !now.contains(node)).cloned().collect()
+}
+
+/// True if Slurm reports the job as ended or does not know it, or if the run of the job belongs to an
+/// earlier start of it. If Slurm does not answer, the job counts as running, with a warning.
 pub fn has_ended(config: &Config, runner: &dyn Runner, job_id: u32) -> bool {
-    match job_state(config, runner, job_id) {
+    let journals = config.run.state_dir.exists().then(|| State::open(&config.run.state_dir)?.journals());
+    let is_running = |record: &RunRecord| record.plan.job.id == job_id && record.phase == RunPhase::Running;
+    let record = journals.and_then(Result::ok).unwrap_or_default().into_iter().find_map(|stored| {
+        let record = stored.record.ok()?;
+        is_running(&record).then_some(record)
+    });
+    let state = match &record {
+        Some(record) => owner_of(config, runner, record).state,
+        None => job_state(config, runner, job_id),
+    };
+    match state {
         JobState::Ended | JobState::Unknown => true,
         JobState::Live => false,
         JobState::NoAnswer(why) => {

@@ -75,7 +75,8 @@ fn field(stdout: &str, name: &str) -> Option<u64> {
 }
 
 impl Expectation {
-    fn is_met(&self, stdout: &str) -> bool {
+    /// True if a command's standard output has the content.
+    pub(crate) fn is_met(&self, stdout: &str) -> bool {
         match self {
             Self::Text(text) => stdout.lines().any(|line| contains_whole(line, text)),
             Self::Field { name, value } => field(stdout, name) == Some(*value),

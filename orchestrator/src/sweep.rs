@@ -4,6 +4,10 @@
 //! and then with the current one if steps remain. The sweeper retries a run that could not be
 //! undone, each time after a longer interval. It deletes only runs that were undone.
 
+mod released;
+
+pub(crate) use released::note_at_end;
+
 use crate::analysis;
 use crate::config::Config;
 use crate::folder::Folder;
@@ -171,8 +175,11 @@ fn sweep_run(
     };
     // This record may be old: other runs of this sweep come first. It saves a lock on the job of each
     // live run, and the record under the lock decides.
-    let is_stale = |record: &RunRecord| is_ownerless(config, current, record);
-    if !is_stale(record) {
+    let is_stale = |record: &RunRecord| nodes_without_job(config, current, record).is_none();
+    if let Some(nodes) = nodes_without_job(config, current, record) {
+        if !nodes.is_empty() {
+            released::free(config, state, stored, &nodes);
+        }
         return SweepOutcome::InUse;
     }
     let next_s = pause_left(record, now_ns()).as_secs();
@@ -197,29 +204,29 @@ fn is_incomplete(outcome: &SweepOutcome) -> bool {
     }
 }
 
-/// True if no live job owns a run: the run is not running, or its job has ended. A capture that
-/// somebody began by hand ends with its job, if Slurm knows it, or by hand.
-fn is_ownerless(config: &Config, current: Option<&Config>, record: &RunRecord) -> bool {
+/// The nodes of a run that its live job has released, usually none. `None` if no live job owns the run: it
+/// is not running, or its job has ended or was started again. A capture that somebody began by hand ends
+/// with its job, if Slurm knows it, or by hand.
+fn nodes_without_job(config: &Config, current: Option<&Config>, record: &RunRecord) -> Option<Vec<String>> {
     if record.phase != RunPhase::Running {
-        return true;
+        return None;
     }
-    let ask = |config: &Config| status::job_state(config, &status::slurm_here(config), record.plan.job.id);
-    let mut state = ask(config);
+    let ask = |config: &Config| status::owner_of(config, &status::slurm_here(config), record);
+    let mut owner = ask(config);
     // Somebody may have corrected the path of squeue since the run began.
-    if let (JobState::NoAnswer(_), Some(other)) = (&state, current)
+    if let (JobState::NoAnswer(_), Some(other)) = (&owner.state, current)
         && other.source.text != config.source.text
     {
-        state = ask(other);
+        owner = ask(other);
     }
-    match state {
-        JobState::Ended => true,
-        JobState::Unknown => {
-            matches!(record.plan.job.hook, Some(SlurmHook::PrologSlurmctld | SlurmHook::PrologSlurmd))
-        }
-        JobState::Live => false,
+    let is_of_hook = matches!(record.plan.job.hook, Some(SlurmHook::PrologSlurmctld | SlurmHook::PrologSlurmd));
+    match owner.state {
+        JobState::Ended => None,
+        JobState::Unknown if is_of_hook => None,
+        JobState::Live | JobState::Unknown => Some(owner.released),
         JobState::NoAnswer(why) => {
             status::warn_no_answer(config, &why);
-            false
+            Some(Vec::new())
         }
     }
 }

@@ -196,15 +196,13 @@ fn job(args: &JobArgs) -> anyhow::Result<SlurmJob> {
     if let (Some(id), Some(nodelist)) = (args.job, &args.nodelist) {
         return Ok(SlurmJob::from_nodelist(id, nodelist)?);
     }
-    let vars =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     if std::env::var_os("SLURM_JOB_ID").is_none() {
         return Err(UsageError(
             "not in a Slurm job: give --job ID and --nodelist LIST (`squeue -j ID -h -o %N` prints it)",
         )
         .into());
     }
-    Ok(SlurmJob::from_environment(vars)?)
+    Ok(SlurmJob::from_own_environment()?)
 }
 
 fn plan(args: &JobArgs) -> anyhow::Result<ExitCode> {

@@ -116,9 +116,7 @@ pub(super) fn run(command: &HookCommand) -> anyhow::Result<ExitCode> {
 /// Runs a hook. An unreadable configuration never keeps a job from running. A failed capture does
 /// so only if `run.fail_open` is false.
 fn run_hook(stage: HookStage, args: &HookArgs) -> ExitCode {
-    let vars =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let job = SlurmJob::from_environment(vars);
+    let job = SlurmJob::from_own_environment();
     let config = config_of_hook(stage, args, job.as_ref().ok());
     let (file, syslog) = config.as_ref().map_or((None, true), |config| (config.run.log.clone(), config.run.syslog));
     let refused = |text: &str| {

@@ -132,8 +132,7 @@ impl Config {
             .then(|| format!("not captured: the partition {partition} is not one of run.partitions"))
     }
 
-    /// A word of a job that is not captured, which its user may have meant as the word of
-    /// `run.word`.
+    /// A word of an uncaptured job that is probably a misspelling of `run.word`.
     pub fn mistyped_word(&self, job: &SlurmJob) -> Option<String> {
         if job.ibscope_option.is_some() || self.selects(job) {
             return None;

@@ -17,14 +17,17 @@ pub(super) struct PortAttachment {
     pub(super) disagreements: Vec<String>,
 }
 
-/// Determines where a port is connected. A trace takes precedence over the sweep: it is newer, and
-/// it starts at the node itself.
+/// Determines where a port is connected, unless it is probably the port of another node. A trace takes
+/// precedence over the sweep: it is newer, and it starts at the node itself.
 pub(super) fn resolve(
     port: &ActivePort,
     cable: Option<&Cable>,
     trace: Option<Result<SwitchPort, String>>,
     cables: &Cables,
 ) -> PortAttachment {
+    if let Some(why) = cables.name_conflict(port) {
+        return PortAttachment { leaf: Err(why), disagreements: Vec::new() };
+    }
     let mut disagreements: Vec<String> = cable.and_then(|cable| ibstat_mismatch(port, cable)).into_iter().collect();
     let swept = match cable.map(|cable| cable.far) {
         Some(Some(far)) if far.kind == NodeKind::Switch => {

@@ -9,6 +9,7 @@ mod attachment;
 mod cables;
 mod inventory;
 mod nodes;
+pub(crate) mod present;
 mod tool;
 mod trace;
 
@@ -222,7 +223,7 @@ pub fn discover_with_sinks(
 }
 
 /// Result of querying a node.
-type NodeAnswer = Result<nodes::NodeInventory, FabricError>;
+type NodeQueryResult = Result<nodes::NodeInventory, FabricError>;
 
 /// Reads the cables of the fabric, and the ports of each node: from the inventory, if the fabric shows
 /// the same ports, or else from the node.
@@ -233,13 +234,13 @@ fn query<'a>(
     faults: &NodeFaults<'_>,
     inventory: &mut Inventory,
     runner: &dyn Runner,
-) -> Result<(BTreeMap<&'a str, NodeAnswer>, Cables), FabricError> {
+) -> Result<(BTreeMap<&'a str, NodeQueryResult>, Cables), FabricError> {
     let first = *nodes.first().ok_or(FabricError::NoNodes)?;
     // A sink must be reachable by ssh anyway.
     let is_sink = |node: &str| config.sinks.nodes.iter().any(|sink| sink == node);
     let (known, unknown): (Vec<&str>, Vec<&str>) =
         nodes.iter().partition(|node| inventory.has(node) && !checked.contains(*node) && !is_sink(node));
-    let ask = |nodes: &[&'a str]| -> Vec<(&'a str, NodeAnswer)> {
+    let ask = |nodes: &[&'a str]| -> Vec<(&'a str, NodeQueryResult)> {
         remote::parallel(nodes, config.ssh.parallel as usize, |node| {
             (*node, nodes::query(config, node, faults.is_sink(node), runner))
         })

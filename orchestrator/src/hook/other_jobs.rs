@@ -10,8 +10,8 @@ use std::time::Duration;
 
 /// Time limit for Slurm's response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Nodes of one question: their names are one argument, which may have 128 KiB.
-const NODES_PER_QUESTION: usize = 512;
+/// Nodes per `squeue` call: Linux limits one argument to 128 KiB.
+const NODES_PER_QUERY: usize = 512;
 /// States of jobs whose processes may send packets while this job runs. A completing job may have left
 /// these nodes.
 const STATES: &str = "--states=CONFIGURING,RUNNING,SUSPENDED";
@@ -20,7 +20,7 @@ const STATES: &str = "--states=CONFIGURING,RUNNING,SUSPENDED";
 /// answer.
 pub(super) fn warning(config: &Config, job: &SlurmJob, runner: &dyn Runner) -> Option<String> {
     let mut others = BTreeSet::new();
-    for nodes in job.nodes.chunks(NODES_PER_QUESTION) {
+    for nodes in job.nodes.chunks(NODES_PER_QUERY) {
         others.append(&mut jobs_on(config, nodes, runner)?);
     }
     others.remove(&job.id);
@@ -102,10 +102,10 @@ mod tests {
         }
     }
 
-    /// The longest names of a large job fit into arguments, and a job on nodes of several questions counts
-    /// once.
+    /// The longest names of a large job fit into arguments, and a job on nodes of several `squeue` calls
+    /// counts once.
     #[test]
-    fn a_large_job_is_asked_for_in_parts() {
+    fn the_nodes_of_a_large_job_need_several_calls() {
         let (warned, asked) = warning_of(0, "7\n6\n", "n[0001-1200]");
         assert!(warned.is_some_and(|text| text.starts_with("1 other job runs on")));
         assert_eq!(asked.iter().map(|nodes| nodes.split(',').count()).collect::<Vec<_>>(), [512, 512, 176]);

@@ -4,8 +4,8 @@
 use super::{HookOutcome, HookStage, admin_comment};
 use crate::analysis;
 use crate::config::Config;
-use crate::job::SlurmJob;
-use crate::journal::State;
+use crate::job::{SlurmHook, SlurmJob};
+use crate::journal::{JournalError, RunPhase, State};
 use crate::log::{Level, Log};
 use crate::origin;
 use crate::remote::{Files, RemoteError, SshRunner};
@@ -127,6 +127,16 @@ fn prolog(config: &Config, job: &SlurmJob, runner: &dyn Files, log: &Log, deadli
 /// changed. The configuration may have changed as well: if the current one does not undo everything,
 /// the one that began the capture follows.
 fn epilog(config: &Config, job: &SlurmJob, log: &Log, deadline: Instant) -> HookOutcome {
+    // After an error, the attempt to undo the runs meets the same fault, and reports it.
+    if let Ok(Some(later)) = compare_with_runs(config, job, log, deadline) {
+        let text = format!(
+            "nothing is undone: this epilog is that of start {} of the job, which comes late: the capture belongs to start \
+             {}, and the epilog of that start undoes it, or else the sweeper",
+            job.restart_count.saturating_add(1),
+            later.saturating_add(1)
+        );
+        return log_outcome(log, Level::Warning, &text, HookOutcome::Succeeded);
+    }
     let own = sweep::config_of_job(&config.run.state_dir, job.id).filter(|own| own.source.text != config.source.text);
     let outcome = undo(config, job, log, deadline);
     match own {
@@ -139,6 +149,40 @@ fn epilog(config: &Config, job: &SlurmJob, log: &Log, deadline: Instant) -> Hook
         }
         _ => outcome,
     }
+}
+
+/// Compares the job of an epilog with its runs. Returns the restart count of a run that a later start of
+/// the job began. Notes which nodes the job has released since its capture began.
+fn compare_with_runs(
+    config: &Config,
+    job: &SlurmJob,
+    log: &Log,
+    deadline: Instant,
+) -> Result<Option<u32>, JournalError> {
+    let state = State::open(&config.run.state_dir)?;
+    // A prolog of a later start may be at work.
+    let mut lock = state.lock_job(job.id, deadline)?;
+    for stored in state.journals()?.into_iter().filter(|stored| stored.job_id == job.id) {
+        let Ok(record) = stored.record else { continue };
+        let counts = record.plan.job.known_restarts().zip(job.known_restarts());
+        if let Some((of_run, _)) = counts.filter(|(of_run, of_epilog)| of_run > of_epilog) {
+            return Ok(Some(of_run));
+        }
+        let released =
+            if record.phase == RunPhase::Running { nodes_released(&record.plan.job, job) } else { Vec::new() };
+        if !released.is_empty() {
+            let journal = state.reopen(&stored.path, lock)?;
+            sweep::note_at_end(&journal, &released, log);
+            lock = journal.into_lock();
+        }
+    }
+    Ok(None)
+}
+
+/// Nodes of a prolog of slurmctld that are missing in the epilog of slurmctld, whose list is the current one.
+fn nodes_released(before: &SlurmJob, now: &SlurmJob) -> Vec<String> {
+    let is_of_job = before.hook == Some(SlurmHook::PrologSlurmctld) && now.hook == Some(SlurmHook::EpilogSlurmctld);
+    if is_of_job { status::released(&before.nodes, &now.nodes) } else { Vec::new() }
 }
 
 fn undo(config: &Config, job: &SlurmJob, log: &Log, deadline: Instant) -> HookOutcome {

@@ -1,6 +1,7 @@
 //! The entries of a journal, and the state of a run that results from them.
 
 use crate::capture::{CaptureLimit, CaptureRing, PacketCounts, ProfileCounts};
+use crate::guid;
 use crate::manifest::{ClockExchange, CommandRun};
 use crate::plan::CapturePlan;
 use crate::remote::process::{RemoteProcess, Signal};
@@ -67,6 +68,19 @@ pub struct FetchedFile {
     pub bytes: u64,
     /// SHA-256 in hex, verified to be the same on both machines.
     pub sha256: String,
+}
+
+/// A port of the plan whose LID changed during the run, or whose LID another port has now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LidChange {
+    /// GUID of the port.
+    #[serde(with = "guid")]
+    pub port_guid: u64,
+    /// Its LID at the end; `None` if it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lid: Option<u16>,
+    /// True if another port has its old LID: packets with this LID may be of either port.
+    pub is_ambiguous: bool,
 }
 
 /// One line of a journal. Times are in nanoseconds since the epoch, by the clock of the
@@ -145,6 +159,25 @@ pub enum JournalEntry {
     Undoing {
         /// Time of the entry.
         at_ns: i64,
+    },
+    /// These ports were no longer mirrored when their mirrors were to end.
+    Unmirrored {
+        /// Time of the entry.
+        at_ns: i64,
+        /// Index of the mirror step in the plan.
+        step: usize,
+        /// Ports of the leaf.
+        ports: Vec<u8>,
+    },
+    /// The LIDs at the end of the job differ from those of the plan, or are unknown.
+    LidsAtEnd {
+        /// Time of the entry.
+        at_ns: i64,
+        /// Ports whose packets cannot all be assigned by the plan's LIDs.
+        changes: Vec<LidChange>,
+        /// Reasons why LIDs are unknown, one clause each.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        unknown: Vec<String>,
     },
     /// A step is undone.
     Undone {
@@ -248,6 +281,12 @@ pub struct RunRecord {
     pub fetched: BTreeMap<usize, FetchedFile>,
     /// Clock exchanges of captures, by step index.
     pub clocks: BTreeMap<usize, ClockExchanges>,
+    /// Ports that were no longer mirrored when their mirrors were to end, by index of the mirror step.
+    pub unmirrored: BTreeMap<usize, Vec<u8>>,
+    /// Ports whose LIDs at the end differ from those of the plan.
+    pub lid_changes: Vec<LidChange>,
+    /// Reasons why LIDs at the end are unknown, one clause each.
+    pub unknown_lids: Vec<String>,
     /// Commands that were run, in the order of the entries.
     pub commands: Vec<CommandRun>,
     /// Work that the last attempt to undo the run left, one sentence for each item.
@@ -282,6 +321,9 @@ impl RunRecord {
             refused: BTreeSet::new(),
             fetched: BTreeMap::new(),
             clocks: BTreeMap::new(),
+            unmirrored: BTreeMap::new(),
+            lid_changes: Vec::new(),
+            unknown_lids: Vec::new(),
             commands: Vec::new(),
             left: Vec::new(),
             is_fetching: false,
@@ -307,6 +349,15 @@ impl RunRecord {
             }
             JournalEntry::Done { step, process, ran, .. } => {
                 self.set_progress(*step, StepProgress::Done(process.clone()), ran)
+            }
+            JournalEntry::Unmirrored { step, ports, .. } => {
+                self.unmirrored.insert(*step, ports.clone());
+                *step < self.progress.len()
+            }
+            JournalEntry::LidsAtEnd { changes, unknown, .. } => {
+                self.lid_changes.clone_from(changes);
+                self.unknown_lids.clone_from(unknown);
+                true
             }
             JournalEntry::Undone { step, ended, ran, .. } => {
                 self.set_progress(*step, StepProgress::Undone(ended.clone()), ran)

@@ -17,7 +17,8 @@ mod state;
 
 pub(crate) use entry::now_ns;
 pub use entry::{
-    CaptureEnd, ClockExchanges, FetchedFile, JournalEntry, RunOrigin, RunPhase, RunRecord, StepProgress, VERSION,
+    CaptureEnd, ClockExchanges, FetchedFile, JournalEntry, LidChange, RunOrigin, RunPhase, RunRecord, StepProgress,
+    VERSION,
 };
 pub use state::{JobLock, PlanLock, State, StoredJournal};
 
@@ -243,6 +244,8 @@ impl Journal {
         let is_undo = matches!(
             entry,
             JournalEntry::Undoing { .. }
+                | JournalEntry::Unmirrored { .. }
+                | JournalEntry::LidsAtEnd { .. }
                 | JournalEntry::Undone { .. }
                 | JournalEntry::Clock { .. }
                 | JournalEntry::Fetched { .. }

@@ -26,6 +26,7 @@ impl Manifest {
                 ports,
                 sink,
                 sink_port: *sink_port,
+                lost_ports: Vec::new(),
                 dropped: None,
             })
         };

@@ -191,6 +191,10 @@ pub struct ManifestMirror {
     pub sink: String,
     /// Port of the leaf that leads to the sink.
     pub sink_port: u8,
+    /// Ports that were no longer mirrored at the end of the job: their packets are missing from an unknown
+    /// time on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost_ports: Vec<u8>,
     /// Mirrored packets that the switch dropped, if it counts them. InfiniBand switches do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<u64>,

@@ -227,8 +227,8 @@ impl Connector {
             user: address.user.clone(),
             key: self.ssh.key.display().to_string(),
             what: match &self.ssh.agent {
-                Some(socket) => format!("the agent at {}: {}", socket.display(), error.message()),
-                None => error.message().to_owned(),
+                Some(socket) => format!("the agent at {}: {}", socket.display(), refusal_text(error.message())),
+                None => refusal_text(error.message()),
             },
         })
     }
@@ -301,6 +301,12 @@ impl Drop for JumpSlot<'_> {
         *self.0.jumps.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         self.0.jump_ended.notify_one();
     }
+}
+
+/// The message of a refused login. sshd refuses the right key in the same way if the login shell of the
+/// user is missing.
+fn refusal_text(message: &str) -> String {
+    format!("{message} (sshd also refuses users whose login shell is not installed there, see `getent passwd`)")
 }
 
 /// `LIBSSH2_ERROR_AUTHENTICATION_FAILED`.

@@ -151,7 +151,8 @@ impl Runner for SshRunner {
             let began = Instant::now();
             exec(session, channel, &line, began + timeout + TIMEOUT_MARGIN).map(|output| (output, began.elapsed()))
         })?;
-        let output = CommandOutput { stdout: without_startup_text(output.stdout), ..output };
+        let output = without_startup_text(output, self.options.helper.is_some())
+            .map_err(|what| RemoteError::Command { node: node.to_owned(), command: argv[0].clone(), what })?;
         timeout_error_or_output(node, argv, timeout, took, output)
     }
 }
@@ -162,12 +163,26 @@ fn output_start(printed: &[u8]) -> Option<usize> {
     printed.windows(mark.len()).position(|bytes| bytes == mark).map(|start| start + mark.len())
 }
 
-/// The output of a command without what startup files of the login shell printed before it. Without a
-/// mark, the command did not begin, and the whole text is the reason.
-fn without_startup_text(mut printed: Vec<u8>) -> Vec<u8> {
-    match output_start(&printed) {
-        Some(start) => printed.split_off(start),
-        None => printed,
+/// Fault of a command whose output has no mark.
+const NOT_RUN: &str = "the command did not run: a startup file of the login shell, such as .bashrc, or the shell itself ended first; let \
+                       startup files end only interactive shells";
+
+/// The output of a command without what startup files of the login shell printed before it. An error if
+/// there is no mark: the command did not run, whatever the status of the shell. With a helper, sudo or
+/// the helper may refuse the command with a status: then the whole text is the reason.
+fn without_startup_text(mut output: CommandOutput, has_helper: bool) -> Result<CommandOutput, String> {
+    match output_start(&output.stdout) {
+        Some(start) => {
+            output.stdout = output.stdout.split_off(start);
+            Ok(output)
+        }
+        None if has_helper && !output.is_success() => Ok(output),
+        None => {
+            let printed = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
+            let printed = crate::text::printable(printed);
+            let printed = if printed.is_empty() { "it printed nothing".to_owned() } else { printed };
+            Err(format!("{NOT_RUN} (status {}: {printed})", output.status))
+        }
     }
 }
 
@@ -302,7 +317,11 @@ impl Files for SshRunner {
             let stderr = channel.stderr();
             stderr.take(MAX_OUTPUT_BYTES as u64).read_to_end(&mut printed).map_err(broken)?;
             channel.wait_close()?;
-            Ok((channel.exit_status()? == 0, printed))
+            let is_success = channel.exit_status()? == 0;
+            if is_success && !filter.has_begun {
+                return Err(ConnectionError(NOT_RUN.to_owned()));
+            }
+            Ok((is_success, printed))
         });
         if let Some(source) = refused {
             return Err(file_error(node, part, source));
@@ -336,16 +355,41 @@ mod tests {
         // A text without a line end, and a file that has the mark too.
         for startup in ["", "Welcome to n1\n", "no line end", "ibscope-output-begin", "a\n\nb\r\n"] {
             for file in ["", "packets", "\0\u{1}", &format!("{mark}more"), &format!("a{mark}")] {
-                let printed = [startup, mark, file].concat().into_bytes();
-                assert_eq!(without_startup_text(printed), file.as_bytes(), "{startup:?}");
+                let stdout = [startup, mark, file].concat().into_bytes();
+                let output = CommandOutput { stdout, ..CommandOutput::default() };
+                assert_eq!(without_startup_text(output, false).unwrap().stdout, file.as_bytes(), "{startup:?}");
                 for piece in 1..40 {
                     assert_eq!(received(startup, file.as_bytes(), piece).unwrap(), file.as_bytes(), "{startup:?}");
                 }
             }
         }
-        // A command that did not begin.
-        let refused = b"sudo: a password is required\n".to_vec();
-        assert_eq!(without_startup_text(refused.clone()), refused);
+    }
+
+    /// A startup file that ends the shell, whatever its status. sudo, which starts the helper, refuses a
+    /// command with a status.
+    #[test]
+    fn a_command_whose_shell_ended_first_did_not_run() {
+        let output = |status: i32, stdout: &str, stderr: &str| CommandOutput {
+            status,
+            stdout: stdout.as_bytes().to_vec(),
+            stderr: stderr.as_bytes().to_vec(),
+        };
+        for (status, stdout, stderr, printed) in [
+            (0, "", "", "(status 0: it printed nothing)"),
+            (0, "Welcome\n", "", "(status 0: Welcome)"),
+            (
+                1,
+                "",
+                "This account is currently not available.\n",
+                "(status 1: This account is currently not available.)",
+            ),
+        ] {
+            let what = without_startup_text(output(status, stdout, stderr), false).unwrap_err();
+            assert!(what.starts_with("the command did not run: a startup file") && what.ends_with(printed), "{what}");
+        }
+        let refused = output(1, "", "sudo: a password is required\n");
+        assert_eq!(without_startup_text(refused.clone(), true), Ok(refused));
+        assert!(without_startup_text(output(0, "", ""), true).is_err());
     }
 
     #[test]

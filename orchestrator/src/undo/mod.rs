@@ -7,6 +7,10 @@
 
 mod collect;
 mod final_manifest;
+mod final_state;
+mod leaf;
+#[cfg(test)]
+mod leaf_tests;
 mod report;
 mod stop;
 #[cfg(test)]
@@ -18,6 +22,7 @@ pub(crate) use unattended::{StoredOutcome, stored};
 
 use crate::config::Config;
 use crate::context::{self, FailureText, RunContext};
+use crate::fabric::present::PresentLids;
 use crate::folder::Folder;
 use crate::journal::{JobLock, Journal, JournalEntry, JournalError, RunPhase, RunRecord, State, StepProgress, now_ns};
 use crate::remote::{Files, parallel};
@@ -26,7 +31,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -172,7 +177,13 @@ pub(crate) fn undo(
 ) -> (UndoReport, JobLock) {
     let config = context.config.for_user(journal.plan().job.user_id);
     let context = RunContext { config: &config, ..context };
-    let work = RunUndo { context, journal: &journal, record: journal.record(), journal_problems: Mutex::default() };
+    let work = RunUndo {
+        context,
+        journal: &journal,
+        record: journal.record(),
+        lids: OnceLock::new(),
+        journal_problems: Mutex::default(),
+    };
     work.note(&JournalEntry::Undoing { at_ns: now_ns() });
     let mut left = work.undo_all();
     let is_restored = left.is_empty();
@@ -228,7 +239,8 @@ fn captures(record: &RunRecord) -> Vec<StoppedCapture> {
         (PlanStep::Capture(step), progress) => Some(StoppedCapture {
             node: step.node.clone(),
             file: step.file.clone(),
-            ended: if let StepProgress::Undone(ended) = progress { ended.clone() } else { None },
+            ended: if let StepProgress::Undone(ended) = progress { ended.clone() } else { None }
+                .map(|ended| final_state::with_remarks(ended, record, step)),
             fetched: record.fetched.get(&place).cloned(),
         }),
     };
@@ -241,6 +253,8 @@ struct RunUndo<'a> {
     journal: &'a Journal,
     /// State of the run before the work.
     record: RunRecord,
+    /// The LIDs of the fabric, once they are read.
+    lids: OnceLock<Result<PresentLids, FailureText>>,
     /// Entries that could not be written.
     journal_problems: Mutex<Vec<FailureText>>,
 }
@@ -281,6 +295,8 @@ impl RunUndo<'_> {
         let mirrors = places(|step| matches!(step, PlanStep::Mirror(_)));
         let captures = places(|step| matches!(step, PlanStep::Capture(_)));
         let mut left = thread::scope(|scope| {
+            // Without a thread, LIDs that changed are not noticed.
+            let _ = thread::Builder::new().spawn_scoped(scope, || self.note_lids());
             let (end, ended) = mpsc::channel();
             let mirrors = &mirrors;
             let spawned = thread::Builder::new().spawn_scoped(scope, move || {
@@ -313,7 +329,10 @@ impl RunUndo<'_> {
         let context = self.context.with_command_log(&ran);
         let ended = match (&self.record.progress[place], &self.record.plan.steps[place]) {
             (StepProgress::Planned, PlanStep::Mirror(step)) if self.journal.is_reopened() => {
-                return check_never_mirrored(context, step);
+                if step.check_off.is_empty() {
+                    return Ok(());
+                }
+                return check_never_mirrored(context, &*self.with_present_lid(step)?);
             }
             (StepProgress::Planned, PlanStep::Capture(step)) if self.journal.is_reopened() => {
                 return check_never_captured(context, step);
@@ -329,13 +348,26 @@ impl RunUndo<'_> {
                         exchanges: context.clock_exchanges(&step.node),
                     });
                 }
-                Some(stop::stop(context, step, known, self.record.refused.contains(&place), has_captured)?)
+                let fetched = self.fetched_copy(step);
+                let history = stop::CaptureHistory {
+                    known,
+                    is_refused: self.record.refused.contains(&place),
+                    has_captured,
+                    is_tried: self.record.phase == RunPhase::Undoing || fetched.is_some(),
+                    address_change: self.address_change(&step.node),
+                    fetched,
+                };
+                Some(stop::stop(context, step, &history)?)
             }
             (progress, PlanStep::Mirror(step)) => {
                 if *progress == StepProgress::Started {
                     self.wait_for_commands(step)?;
                 }
-                mirror_off(context, step)?;
+                let step = self.with_present_lid(step)?;
+                if self.is_end_of_job() && matches!(progress, StepProgress::Done(_)) {
+                    self.note_unmirrored(place, &step);
+                }
+                mirror_off(context, &step)?;
                 None
             }
             (_, PlanStep::Hostfile(step)) => {
@@ -417,7 +449,11 @@ impl RunUndo<'_> {
     }
 
     /// Deletes the captures on the sinks that are at their final place, if the configuration requests it.
+    /// While the journal cannot be written, they stay: the next attempt finds no record of their place.
     fn delete_fetched(&self) -> Vec<FailureText> {
+        if !self.journal_problems.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            return Vec::new();
+        }
         let record = self.journal.record();
         let fetched: Vec<&CaptureStep> = collect::ended_captures(&record)
             .filter_map(|(place, step, _)| record.fetched.contains_key(&place).then_some(step))

@@ -10,6 +10,7 @@ use crate::remote::process::{
 };
 use crate::sink;
 use crate::step::CaptureStep;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,15 +25,39 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 const PROFILE_TIMEOUT: Duration = Duration::from_secs(15);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Free space below which a disk counts as full.
+const FULL_BYTES: u64 = 1 << 20;
+
+/// A copy of a capture in the folder of the run.
+pub(super) struct FetchedCopy {
+    pub(super) path: PathBuf,
+    pub(super) bytes: u64,
+}
+
+/// What is known of a capture before it is stopped.
+pub(super) struct CaptureHistory<'a> {
+    /// Its process.
+    pub(super) known: Option<&'a RemoteProcess>,
+    /// True if the node answered that the launch failed.
+    pub(super) is_refused: bool,
+    /// True if it may have packets of the job.
+    pub(super) has_captured: bool,
+    /// True if an earlier attempt may have stopped it.
+    pub(super) is_tried: bool,
+    /// Clause on another address of its node than at its start.
+    pub(super) address_change: Option<String>,
+    /// Its copy here, which no entry of the journal records.
+    pub(super) fetched: Option<FetchedCopy>,
+}
+
 /// Stops a capture whose process is known, or which may have been launched. A capture that has
 /// packets of the job gets time for its last packets.
 pub(super) fn stop(
     context: RunContext<'_>,
     step: &CaptureStep,
-    known: Option<&RemoteProcess>,
-    is_refused: bool,
-    has_captured: bool,
+    history: &CaptureHistory<'_>,
 ) -> Result<CaptureEnd, FailureText> {
+    let known = history.known;
     let node = context.node(&step.node)?;
     let name = step.backend.name();
     let mut ended = CaptureEnd::default();
@@ -40,13 +65,17 @@ pub(super) fn stop(
     // it, and a user of the node may have created another one.
     let is_trusted = sink::inspect(&node, &step.node, step.folder());
     if known.is_none() && is_trusted.is_ok() {
+        // Another machine would answer that the capture was never launched.
+        if let Some(change) = &history.address_change {
+            return Err(another_machine(step, change));
+        }
         match node.cancel_launch(&step.log).map_err(failure_text)? {
             LaunchCancellation::AlreadyStarted => {}
             LaunchCancellation::NoFolder => return Ok(ended),
             LaunchCancellation::Canceled => {
                 // The log keeps a launch that may still be in progress from starting, unless the node
                 // answered that the launch failed.
-                if is_refused {
+                if history.is_refused {
                     delete(&node, &[step.log.to_string_lossy().into_owned()])?;
                 } else {
                     ended
@@ -59,13 +88,20 @@ pub(super) fn stop(
     }
     let found = wait_for_launch(context, step)?;
     let mut processes = found.processes;
+    // The id of the boot proves a reboot only if the machine is the same.
+    if let (Some(known), Some(change)) = (known, &history.address_change)
+        && known.boot_id != found.boot_id
+        && processes.is_empty()
+    {
+        return Err(another_machine(step, change));
+    }
     if let Some(known) = known
         && known.boot_id == found.boot_id
         && !processes.contains(known)
     {
         processes.push(known.clone());
     }
-    if has_captured && !processes.is_empty() {
+    if history.has_captured && !processes.is_empty() {
         thread::sleep(context.remaining(step.backend.buffering_delay())?);
     }
     let stop_s = Duration::from_secs(u64::from(context.config.capture.stop_s));
@@ -93,34 +129,9 @@ pub(super) fn stop(
     note_of_ring(&mut ended, step, &status);
     note_of_log(&mut ended, name, &status.log);
     let was_rebooted = known.is_some_and(|known| known.boot_id != found.boot_id);
-    match ended.signal {
-        None if was_rebooted => {
-            let what = format!(
-                "the node was rebooted during the capture, which ended {name}: the end of its file may be missing"
-            );
-            ended.remarks.push(what);
-        }
-        None if known.is_some() && ended.limit.is_none() => ended
-            .remarks
-            .push(format!("{name} had ended before it was stopped: {}", crate::text::printable(status.log.as_bytes()))),
-        Some(Signal::Int) => {
-            // In most cases a full disk.
-            if let Some(code) = ended.exit_status.filter(|code| *code != 0) {
-                let printed = crate::text::printable(status.log.as_bytes());
-                ended.remarks.push(format!("{name} ended with status {code}: {printed}"));
-            }
-        }
-        Some(Signal::Term) => ended.remarks.push(format!("{name} ignored SIGINT; SIGTERM ended it")),
-        Some(Signal::Kill) => ended
-            .remarks
-            .push(format!("{name} ignored SIGINT and SIGTERM and was killed: the end of the capture file is missing")),
-        _ => {}
-    }
+    ended.remarks.extend(remark_on_end(context, step, history, (&ended, was_rebooted), &status.log));
     if known.is_some() && status.bytes.is_none() {
-        ended.remarks.push(format!(
-            "the capture file {} is missing: somebody removed it during the capture",
-            step.file.display()
-        ));
+        ended.remarks.push(remark_on_missing_file(step, history));
     }
     if status.bytes == Some(0) {
         delete(&node, &step.packet_files())?;
@@ -131,6 +142,82 @@ pub(super) fn stop(
         ended.remarks.push(format!("the capture file was empty and was deleted{why}"));
     }
     Ok(ended)
+}
+
+/// Fault of a node that answers at another address, where another boot runs.
+fn another_machine(step: &CaptureStep, change: &str) -> FailureText {
+    let (node, name) = (&step.node, step.backend.name());
+    format!(
+        "{node}: another machine may answer now: {change}; {name} was not stopped and may run on at the old address; set nodes.{node} back until \
+         the run is undone"
+    )
+}
+
+/// Remark on how a capture ended, unless it ended as it should.
+fn remark_on_end(
+    context: RunContext<'_>,
+    step: &CaptureStep,
+    history: &CaptureHistory<'_>,
+    (ended, was_rebooted): (&CaptureEnd, bool),
+    log: &str,
+) -> Option<String> {
+    let (name, printed) = (step.backend.name(), crate::text::printable(log.as_bytes()));
+    match ended.signal {
+        None if was_rebooted => Some(format!(
+            "the node was rebooted during the capture, which ended {name}: the end of its file may be missing"
+        )),
+        // An earlier attempt stopped it.
+        None if history.is_tried && ended.exit_status == Some(0) => None,
+        None if history.known.is_some() && ended.limit.is_none() => {
+            let why = if printed.is_empty() { reason_of_empty_log(context, step) } else { printed };
+            Some(format!("{name} had ended before it was stopped: {why}"))
+        }
+        // In most cases a full disk.
+        Some(Signal::Int) => {
+            let code = ended.exit_status.filter(|code| *code != 0)?;
+            Some(format!("{name} ended with status {code}: {printed}"))
+        }
+        Some(Signal::Term) => Some(format!("{name} ignored SIGINT; SIGTERM ended it")),
+        Some(Signal::Kill) => {
+            Some(format!("{name} ignored SIGINT and SIGTERM and was killed: the end of the capture file is missing"))
+        }
+        None => None,
+    }
+}
+
+/// Reason why a capture ended and its log is empty. On a full disk, nothing can be written to the log.
+fn reason_of_empty_log(context: RunContext<'_>, step: &CaptureStep) -> String {
+    let folder = step.folder().display().to_string();
+    let free = context.node(&step.node).ok().and_then(|node| {
+        let printed = node.query(&["/usr/bin/stat", "-f", "-c", "%a %S", "--", &folder]).ok()?;
+        let (blocks, block_bytes) = printed.trim().split_once(' ')?;
+        blocks.parse::<u64>().ok()?.checked_mul(block_bytes.parse().ok()?)
+    });
+    match free {
+        Some(free) if free < FULL_BYTES => format!(
+            "its log is empty, and the disk is full ({free} bytes free in {folder}): later packets are missing; free some space there, and set \
+             capture.max_bytes or capture.disk_limit_bytes"
+        ),
+        Some(free) => format!(
+            "its log is empty, and the disk is not full ({free} bytes free in {folder}); check in the log of the node whether it was killed"
+        ),
+        None => format!("its log is empty; check the node, and whether the disk of {folder} is full"),
+    }
+}
+
+/// Remark on a capture without a file on its sink.
+fn remark_on_missing_file(step: &CaptureStep, history: &CaptureHistory<'_>) -> String {
+    let file = step.file.display();
+    if let Some(FetchedCopy { path, bytes }) = &history.fetched {
+        return format!(
+            "the capture file {file} is no longer there: an earlier attempt fetched it to {} ({bytes} bytes) and could not record this in the journal",
+            path.display()
+        );
+    }
+    if history.is_tried {
+        return format!("the capture file {file} is missing: an earlier attempt to undo the run may have deleted it");
+    }
+    format!("the capture file {file} is missing: somebody removed it during the capture")
 }
 
 /// Removes the folder of a relay that was killed. A relay that ends by itself removes it.
