@@ -13,6 +13,7 @@ use crate::field::Endpoint;
 use crate::frame::LinkType;
 use crate::tunnel::{MirrorHeader, MirrorSession, TunnelKind};
 use crate::{Layer, ParseError};
+use core::fmt;
 
 /// UDP port of sFlow collectors (IANA).
 pub const SFLOW_PORT: u16 = 6343;
@@ -24,6 +25,9 @@ const FLOW: u32 = 1;
 const COUNTERS: u32 = 2;
 const EXPANDED_FLOW: u32 = 3;
 const EXPANDED_COUNTERS: u32 = 4;
+/// Bits of `source_id` in a sample that is not expanded that are the index of the source; the others are
+/// its class.
+const COMPACT_INDEX_BITS: u32 = 24;
 /// Format of a flow record: the first bytes of the frame.
 const RAW_HEADER: u32 = 1;
 /// Values of `header_protocol`. The standard has none for InfiniBand.
@@ -32,15 +36,16 @@ const IPV4: u32 = 11;
 const IPV6: u32 = 12;
 
 /// Header of a sample.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SampleHeader {
     /// The source that numbers its samples: the agent, its sub-agent and its interface, or the group
     /// of psample.
     pub session: MirrorSession,
     /// Number of the sample at its source.
     pub sequence: u32,
-    /// The source takes one of this many packets.
-    pub one_in: u32,
+    /// The source takes one of this many packets; not always a whole number, because psample may state a
+    /// probability.
+    pub one_in: f64,
     /// Packets that the source could have sampled so far; psample does not state them.
     pub pool: Option<u32>,
     /// Samples that the agent dropped so far, for lack of resources.
@@ -59,7 +64,7 @@ impl SampleHeader {
 }
 
 /// A sampled frame.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SampledFrame<'a> {
     /// Link type of `data`.
     pub link_type: LinkType,
@@ -72,14 +77,43 @@ pub struct SampledFrame<'a> {
 }
 
 /// A sample of an sFlow datagram.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub enum SflowSample<'a> {
     /// A frame.
     Frame(SampledFrame<'a>),
     /// Counters of a port.
     Counters,
-    /// A sample of this format, or a flow sample without the bytes of its frame: 0.
-    Other(u32),
+    /// A sample without a frame that can be read.
+    Unread(UnreadSample),
+}
+
+/// Why a sample of sFlow has no frame that can be read.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum UnreadSample {
+    /// The format is unknown: enterprise in the upper 20 bits, format in the lower 12.
+    Format(u32),
+    /// A flow sample without the bytes of its frame.
+    NoFrame,
+    /// The frame starts with a header of this protocol (`header_protocol`).
+    HeaderProtocol(u32),
+}
+
+impl UnreadSample {
+    /// Bits of a sample's format that are the format of its enterprise; the others are the enterprise.
+    const FORMAT_BITS: u32 = 12;
+}
+
+impl fmt::Display for UnreadSample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Format(format) => {
+                let (enterprise, format) = (format >> Self::FORMAT_BITS, format & ((1 << Self::FORMAT_BITS) - 1));
+                write!(f, "unknown sample format {enterprise}:{format}")
+            }
+            Self::NoFrame => f.write_str("no frame in a flow sample"),
+            Self::HeaderProtocol(protocol) => write!(f, "unknown header protocol {protocol}"),
+        }
+    }
 }
 
 /// The samples of an sFlow datagram.
@@ -159,7 +193,8 @@ impl<'a> SflowDatagram<'a> {
     /// The sender: each sub-agent numbers its datagrams.
     #[must_use]
     pub const fn session(&self) -> MirrorSession {
-        MirrorSession { kind: TunnelKind::Sflow, source: self.agent, session: self.sub_agent, engine: 0 }
+        let session = self.sub_agent as u64;
+        MirrorSession { kind: TunnelKind::Sflow, source: self.agent, session, engine: 0 }
     }
 
     /// Number of the datagram at its sender, modulo 2^32.
@@ -186,23 +221,23 @@ impl<'a> SflowDatagram<'a> {
                     None if is_truncated => {
                         Err(ParseError::truncated(Layer::Sflow, self.left.at, own.at.saturating_add(own.data.len())))
                     }
-                    None => Ok(SflowSample::Other(0)),
+                    None => Ok(SflowSample::Unread(UnreadSample::NoFrame)),
                     Some(found) => Ok(found),
                 }
             }
             COUNTERS | EXPANDED_COUNTERS => Ok(SflowSample::Counters),
-            other => Ok(SflowSample::Other(other)),
+            other => Ok(SflowSample::Unread(UnreadSample::Format(other))),
         }
     }
 
     /// The frame of a flow sample; `None` if it holds none.
     fn flow(&self, own: &mut Xdr<'a>, is_expanded: bool) -> Result<Option<SflowSample<'a>>, ParseError> {
         let sequence = own.number()?;
-        let source = if is_expanded {
-            let [class, index] = own.numbers()?;
-            class << 24 | index & 0xFF_FFFF
+        let [class, index] = if is_expanded {
+            own.numbers()?
         } else {
-            own.number()?
+            let source = own.number()?;
+            [source >> COMPACT_INDEX_BITS, source & ((1 << COMPACT_INDEX_BITS) - 1)]
         };
         let [one_in, pool, drops] = own.numbers()?;
         own.skip(if is_expanded { 16 } else { 8 });
@@ -210,11 +245,11 @@ impl<'a> SflowDatagram<'a> {
         let session = MirrorSession {
             kind: TunnelKind::Sflow,
             source: self.agent,
-            session: source,
-            engine: self.sub_agent as u8,
+            session: MirrorSession::sflow_source(class, index),
+            engine: self.sub_agent,
         };
-        let header =
-            SampleHeader { session, sequence, one_in, pool: Some(pool), drops, uptime_ms: Some(self.uptime_ms) };
+        let (one_in, uptime_ms) = (f64::from(one_in), Some(self.uptime_ms));
+        let header = SampleHeader { session, sequence, one_in, pool: Some(pool), drops, uptime_ms };
         for _ in 0..records {
             if own.data.is_empty() {
                 break;
@@ -230,7 +265,7 @@ impl<'a> SflowDatagram<'a> {
             let link_type = match protocol {
                 ETHERNET => LinkType::ETHERNET,
                 IPV4 | IPV6 => LinkType::RAW,
-                other => return Ok(Some(SflowSample::Other(other))),
+                other => return Ok(Some(SflowSample::Unread(UnreadSample::HeaderProtocol(other)))),
             };
             return Ok(Some(SflowSample::Frame(SampledFrame { link_type, data, original_bytes, header })));
         }
@@ -317,10 +352,11 @@ fn psample_message(message: &[u8], is_big: bool) -> Option<SampledFrame<'_>> {
     let ([Some(original_bytes), Some(group), Some(sequence), Some(rate)], Some(data)) = (numbers, frame) else {
         return None;
     };
-    // With this flag the rate is a probability, in units of 2^-32.
-    let one_in = if is_probability { u32::MAX / rate.max(1) } else { rate };
+    // With this flag the rate is a probability, "scaled 0 - U32_MAX" (psample.h). A sample shows that it is
+    // not 0.
+    let one_in = if is_probability { f64::from(u32::MAX) / f64::from(rate.max(1)) } else { f64::from(rate) };
     let source = Endpoint::from_ipv4([0; 4]);
-    let session = MirrorSession { kind: TunnelKind::Psample, source, session: group, engine: 0 };
+    let session = MirrorSession { kind: TunnelKind::Psample, source, session: group.into(), engine: 0 };
     let header = SampleHeader { session, sequence, one_in, pool: None, drops: 0, uptime_ms: None };
     let original_bytes = original_bytes.max(data.len() as u32);
     (!data.is_empty()).then_some(SampledFrame { link_type: LinkType::ETHERNET, data, original_bytes, header })
@@ -330,6 +366,7 @@ fn psample_message(message: &[u8], is_big: bool) -> Option<SampledFrame<'_>> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::string::ToString;
     use std::vec::Vec;
 
     fn words(words: &[u32]) -> Vec<u8> {
@@ -360,7 +397,7 @@ mod tests {
     fn samples_of_a_datagram() {
         let data = datagram();
         let samples: Vec<SflowSample<'_>> = SflowDatagram::parse(&data).unwrap().map(Result::unwrap).collect();
-        let header = |session, sequence, one_in, pool, drops| SampleHeader {
+        let header = |session, sequence, one_in: u32, pool, drops| SampleHeader {
             session: MirrorSession {
                 kind: TunnelKind::Sflow,
                 source: Endpoint::from_ipv4([10, 0, 0, 1]),
@@ -368,7 +405,7 @@ mod tests {
                 engine: 0,
             },
             sequence,
-            one_in,
+            one_in: f64::from(one_in),
             pool: Some(pool),
             drops,
             uptime_ms: Some(1234),
@@ -403,13 +440,17 @@ mod tests {
         assert!(SflowDatagram::parse(&words(&[5, 3, 1, 0, 0, 0, 0])).is_err());
     }
 
-    fn message(is_big: bool) -> Vec<u8> {
+    /// A sample of psample that states this rate, or the probability if a flag says so.
+    fn message(is_big: bool, rate: u32, is_probability: bool) -> Vec<u8> {
         let short = |number: u16| if is_big { number.to_be_bytes() } else { number.to_le_bytes() };
         let long = |number: u32| if is_big { number.to_be_bytes() } else { number.to_le_bytes() };
         let mut attributes = Vec::new();
-        for (kind, number) in [(2, 1500), (3, 4), (4, 99), (5, 256)] {
+        for (kind, number) in [(2, 1500), (3, 4), (4, 99), (5, rate)] {
             attributes.extend([short(8), short(kind)].concat());
             attributes.extend(long(number));
+        }
+        if is_probability {
+            attributes.extend([short(4), short(16)].concat());
         }
         attributes.extend([short(4 + 6), short(6)].concat());
         attributes.extend([0xCC; 6]);
@@ -426,14 +467,85 @@ mod tests {
     #[test]
     fn a_message_of_psample_in_both_byte_orders() {
         for is_big in [false, true] {
-            let data = message(is_big);
+            let data = message(is_big, 256, false);
             let found = psample(&data).unwrap();
             assert_eq!((found.data, found.original_bytes), (&[0xCC; 6][..], 1500));
-            assert_eq!((found.header.session.session, found.header.sequence, found.header.one_in), (4, 99, 256));
+            assert_eq!((found.header.session.session, found.header.sequence), (4, 99));
+            assert_eq!(Some(found.header.one_in), Some(256.0));
             let mut other = data;
             other[15] = 0;
             assert_eq!(psample(&other), None);
         }
+    }
+
+    /// `PSAMPLE_ATTR_SAMPLE_PROBABILITY`: the kernel scales a probability to 0 to 2^32 - 1, and Open vSwitch has
+    /// 16 bits, which it repeats.
+    #[test]
+    fn a_probability_of_psample_is_a_rate_that_need_not_be_whole() {
+        let one_in = |rate, is_probability| psample(&message(false, rate, is_probability)).unwrap().header.one_in;
+        for real in [2.0, 4.0, 10.0, 3.0, 1.5, 1000.0] {
+            let scaled = (f64::from(u32::MAX) / real).round() as u32;
+            let of_kernel = one_in(scaled, true);
+            assert!((of_kernel / real - 1.0).abs() < 1e-6, "{real}: {of_kernel}");
+            let short = (f64::from(u16::MAX) / real).round() as u32;
+            let of_switch = one_in(short << 16 | short, true);
+            let expected = f64::from(u16::MAX) / f64::from(short);
+            assert!((of_switch / expected - 1.0).abs() < 1e-9 && (of_switch / real - 1.0).abs() < 0.01, "{of_switch}");
+        }
+        assert_eq!(
+            [one_in(u32::MAX, true), one_in(0, true), one_in(7, false)].map(Some),
+            [1.0, f64::from(u32::MAX), 7.0].map(Some)
+        );
+    }
+
+    #[test]
+    fn sources_and_sub_agents_differ_in_all_their_bits() {
+        let session = |sub_agent: u32, source: &[u32]| {
+            let is_expanded = source.len() == 2;
+            let ports: &[u32] = if is_expanded { &[0, 1, 0, 2] } else { &[1, 2] };
+            let flow = [&[42][..], source, &[1000, 42_000, 3], ports, &[1, 1, 20, 1, 64, 4, 4, 0]].concat();
+            let head = [5, 1, 0x0A00_0001, sub_agent, 77, 1234, 1, if is_expanded { 3 } else { 1 }];
+            let data = words(&[&head[..], &[4 * flow.len() as u32], &flow].concat());
+            match SflowDatagram::parse(&data).unwrap().next() {
+                Some(Ok(SflowSample::Frame(frame))) => frame.header.session,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(session(0, &[7]), session(0, &[0, 7]));
+        assert_eq!(session(0, &[2 << 24 | 7]), session(0, &[2, 7]));
+        let other = [
+            session(0, &[7]),
+            session(256, &[7]),
+            session(1 << 24, &[7]),
+            session(0, &[0, 7 | 1 << 24]),
+            session(0, &[256, 7]),
+            session(0, &[1, 7]),
+        ];
+        for (place, one) in other.iter().enumerate() {
+            assert!(other[..place].iter().all(|before| before != one), "{one:?}");
+            assert_eq!(one.is_interface(), place < 4, "{one:?}");
+        }
+        assert_eq!(other[1].to_string(), "sFlow from 10.0.0.1, interface 7, sub-agent 256");
+        assert_eq!(other[5].to_string(), "sFlow from 10.0.0.1, source 1:7");
+    }
+
+    #[test]
+    fn samples_without_a_frame_name_their_reason() {
+        let of = |words_of_sample: &[u32]| {
+            let data = words(&[&[5, 1, 0x0A00_0001, 0, 77, 1234, 1], words_of_sample].concat());
+            match SflowDatagram::parse(&data).unwrap().next() {
+                Some(Ok(SflowSample::Unread(unread))) => unread.to_string(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(of(&[4413 << 12 | 1, 4, 0]), "unknown sample format 4413:1");
+        // Equal to a flow sample in the lower 16 bits.
+        assert_eq!(of(&[16 << 12 | 1, 4, 0]), "unknown sample format 16:1");
+        assert_eq!(of(&[5, 4, 0]), "unknown sample format 0:5");
+        let flow = [42, 7, 1000, 42_000, 3, 1, 2];
+        assert_eq!(of(&[&[1, 32][..], &flow, &[0]].concat()), "no frame in a flow sample");
+        let frame = [1, 1, 20, 7, 64, 4, 4, 0];
+        assert_eq!(of(&[&[1, 60][..], &flow, &frame].concat()), "unknown header protocol 7");
     }
 
     proptest! {
@@ -441,7 +553,7 @@ mod tests {
         fn no_bytes_make_it_panic(
             changes in proptest::collection::vec((0usize..400, any::<u8>()), 0..6), there in 0usize..400, is_big: bool,
         ) {
-            for mut data in [datagram(), message(is_big)] {
+            for mut data in [datagram(), message(is_big, 256, true)] {
                 for (at, value) in &changes {
                     if let Some(byte) = data.get_mut(*at) {
                         *byte = *value;

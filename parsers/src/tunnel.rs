@@ -128,17 +128,23 @@ pub struct MirrorSession {
     pub kind: TunnelKind,
     /// Source address of the tunnel: the switch.
     pub source: Endpoint,
-    /// Session of ERSPAN (10 bits), or key of GRE (0 if it has none). Of a sample, the interface (sFlow,
-    /// `source_id`) or the group (psample).
-    pub session: u32,
-    /// Hardware engine of the switch that sent the frame (ERSPAN III, 6 bits), or the low 8 bits of the
-    /// sub-agent (sFlow): each has its own counter. 0 for other kinds.
-    pub engine: u8,
+    /// Session of ERSPAN (10 bits), or key of GRE (0 if it has none). Of a sample, the source of sFlow
+    /// (`sflow_source`) or the group of psample; of a datagram of sFlow, the sub-agent.
+    pub session: u64,
+    /// Hardware engine of the switch that sent the frame (ERSPAN III, 6 bits), or the sub-agent of a sample
+    /// (sFlow): each has its own counter. 0 for other kinds.
+    pub engine: u32,
 }
 
 impl MirrorSession {
-    /// Bits of `source_id` (sFlow) that are the index of the source; the others are its class.
-    const INDEX_BITS: u32 = 24;
+    /// Bits of the session that are the index of an sFlow source; the others are its class.
+    const INDEX_BITS: u32 = 32;
+
+    /// The session of an sFlow source, from its class and its index (`source_id`).
+    #[must_use]
+    pub(crate) const fn sflow_source(class: u32, index: u32) -> u64 {
+        (class as u64) << Self::INDEX_BITS | index as u64
+    }
 
     /// True for sources of sFlow and psample, which sample frames and do not mirror all of them.
     #[must_use]
@@ -163,7 +169,11 @@ impl fmt::Display for MirrorSession {
             TunnelKind::Psample => return write!(f, "{}, group {}", self.kind, self.session),
             _ => "session",
         };
-        write!(f, "{} from {}, {what} {}", self.kind, self.source, self.session)?;
+        write!(f, "{} from {}, ", self.kind, self.source)?;
+        match self.session >> Self::INDEX_BITS {
+            0 => write!(f, "{what} {}", self.session)?,
+            class => write!(f, "source {class}:{}", self.session & u64::from(u32::MAX))?,
+        }
         if self.engine > 0 {
             let what = if matches!(self.kind, TunnelKind::Sflow) { "sub-agent" } else { "hardware" };
             write!(f, ", {what} {}", self.engine)?;

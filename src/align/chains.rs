@@ -12,7 +12,7 @@
 //! The files of a stream are tracked as one: a message that is open at the end of one file
 //! continues in the next, and a packet that both hold counts once.
 
-use super::packet_sample::{PacketSample, PacketStamps, PsnRange};
+use super::packet_sample::{PacketSample, PacketTimestamps, PsnRange};
 use crate::model::ConnectionKey;
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,19 +37,20 @@ struct ChainFile<'a> {
     /// Senders and receivers of its packets.
     port_pairs: BTreeSet<(Endpoint, Endpoint)>,
     sample: &'a PacketSample,
-    stamps: PacketStamps,
+    timestamps: PacketTimestamps,
 }
 
-/// How badly a file continues a chain: the sum over several files and their chains compares too. The
-/// most important criterion is first.
+/// How badly a file continues a chain. Sums over several files and their chains can be compared, too.
+/// The most important criterion is first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Misfit {
     /// 1 without proof that the file repeats records of the chain.
     unproven: i64,
-    /// Less the pairs of ports that both have.
+    /// Number of the pairs of ports that both have, negated.
     other_ports: i64,
-    /// Packets that both hold, at different times: another port of the same traffic has those that
-    /// were under way when both files were rotated, or for as long as the clocks differ.
+    /// Packets that both hold, at different times. A file of another port with the same traffic holds
+    /// the packets that were in flight when both files were rotated, or that passed within the
+    /// difference of the clocks.
     at_other_times: i64,
     /// 1 if the chain ends after the file starts.
     not_ended: i64,
@@ -94,7 +95,7 @@ pub fn chains(
                     psn_ranges: sample.psn_ranges(),
                     port_pairs: sample.port_pairs(),
                     sample,
-                    stamps: sample.stamps(),
+                    timestamps: sample.timestamps(),
                 });
             }
             None => streams.push(vec![input]),
@@ -178,8 +179,8 @@ fn extend<'a>(
     chains.extend(left.into_iter().flatten());
 }
 
-/// Assigns files to chains, at most one to each. `misfits` are those of each file, by chain. First
-/// the best pairs are taken, then exchanged in twos while that assigns more files or lowers the sum.
+/// Assigns files to chains, at most one to each. `misfits` are those of each file, by chain. Takes the
+/// best pairs first, then swaps two chains at a time while a swap assigns more files or lowers the sum.
 fn assign(misfits: &[BTreeMap<usize, Misfit>]) -> Vec<Option<usize>> {
     let mut pairs: Vec<(Misfit, usize, usize)> = misfits
         .iter()
@@ -200,7 +201,7 @@ fn assign(misfits: &[BTreeMap<usize, Misfit>]) -> Vec<Option<usize>> {
         for (misfit, file, chain) in &pairs {
             let Some(owner) = owners.get(chain).copied().filter(|owner| owner != file) else { continue };
             let (own, others) = (&misfits[*file], &misfits[owner]);
-            // The chain that its owner gets instead: the file's, or a free one.
+            // The chain that the owner gets instead: that of the file, or a free one.
             let instead = match chosen[*file] {
                 Some(chain) => others.contains_key(&chain).then_some(chain),
                 None => others.keys().copied().find(|chain| !owners.contains_key(chain)),
@@ -251,7 +252,7 @@ impl<'a> FileChain<'a> {
         Misfit {
             unproven: i64::from(!is_proven),
             other_ports: -(self.common_port_pairs(&later.port_pairs) as i64),
-            at_other_times: last.stamps.at_other_times(&later.stamps).0 as i64,
+            at_other_times: last.timestamps.at_other_times(&later.timestamps).0 as i64,
             not_ended: i64::from(idle_ns < 0),
             psn_gap: i64::from(self.psn_gap(later)),
             idle_ns,
@@ -295,7 +296,7 @@ impl<'a> FileChain<'a> {
         // No program starts again within this time. The PSNs prove nothing here: retransmissions
         // may come first, and all connections may be new ones.
         if overlap_ns.saturating_abs() <= DISORDER_NS {
-            return !last.stamps.holds_most_of(&later.stamps);
+            return !last.timestamps.holds_most_of(&later.timestamps);
         }
         if overlap_ns > 0 {
             return last.sample.overlaps(later.sample);

@@ -139,8 +139,8 @@ impl CommonPackets {
                 points[usize::from(!packet.is_up())].push((x, y(packet.second.time_ns, packet.first.time_ns)));
             }
         }
-        // The direction of a pair is unknown. With the right one, a line lies between the packets
-        // there and the packets back; with the wrong one, no line does.
+        // The direction of a pair is unknown. With the correct one, a line fits between the bounds from
+        // packets there and packets back; with the wrong one, no line fits.
         let mut unsure = Vec::new();
         for (pair, [up, down]) in once {
             let ways = [(&up, &down), (&down, &up)].map(|(there, back)| {

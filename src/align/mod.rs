@@ -30,9 +30,9 @@ use ibscope_parsers::ib::Opcode;
 use packet_sample::{FinishedSample, SampledPacket};
 use std::collections::BTreeMap;
 
-/// Packets cannot align clocks that run unevenly and are farther apart than ten minutes, in
-/// nanoseconds: a queue pair that starts over with the same PSNs looks the same, except at an even
-/// rate.
+/// Packets cannot align clocks that run unevenly and differ by more than this many nanoseconds (ten
+/// minutes): a queue pair that starts over with the same PSNs looks the same, except to clocks that run
+/// evenly.
 const MAX_APART_NS: f64 = 600e9;
 /// An unevenly running clock is corrected if the uncertainty of its line is at most this many
 /// nanoseconds, and its offset at least `MIN_IMPROVEMENT` times the uncertainty.
@@ -230,8 +230,8 @@ fn compare(
     // A clock that runs unevenly is corrected only if the correction is much better than none.
     let is_even = line.margin >= 0.0;
     // PSNs wrap around: consecutive parts of one capture may hold packets that look alike, at the
-    // rate of their sender. Observations of one packet differ by clock and transit time, which fits
-    // a line. Packets that were sent later do not.
+    // rate of their sender. Observations of one packet differ by clock and transit time, so a line fits
+    // them. No line fits packets that were sent later.
     if !is_even && (own_to < from || to < own_from) {
         return problem("they do not overlap in time, and packets that look alike may be different packets");
     }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const TOTAL_PACKETS: usize = 1 << 19;
 const MIN_INPUT_PACKETS: usize = 1 << 12;
 pub(super) const MAX_INPUT_PACKETS: usize = 1 << 16;
-/// A large input may start earlier than its first sampled packet, by less than its length divided
+/// A large input may start earlier than its first sampled packet, by less than its duration divided
 /// by this.
 const START_SHARE: i64 = 16;
 /// Two samples hold the same records if, while they overlap, they have at least this share of their
@@ -25,7 +25,7 @@ const LEAST_COMMON: usize = 2;
 /// packets by milliseconds may be alone in a short file.
 const MIN_PACKETS: usize = 16;
 
-/// With this resolution, two ports have most packets at the same time.
+/// From this resolution on, two ports give most packets the same timestamp.
 const COARSE_NS: i64 = 1_000_000;
 
 /// A packet in a sample.
@@ -41,22 +41,22 @@ pub(super) struct SampledPacket {
 
 /// Hash and time of each packet of a sample, sorted.
 #[derive(Debug)]
-pub(super) struct PacketStamps {
+pub(super) struct PacketTimestamps {
     /// Hashes from this one on are dropped.
     limit: u64,
     sorted: Vec<(u64, i64)>,
 }
 
-impl PacketStamps {
+impl PacketTimestamps {
     /// Number of packets of the other sample that this one holds too, but not at the same time: as
     /// another observation point does. Then the number of its packets that can be compared.
     pub(super) fn at_other_times(&self, other: &Self) -> (usize, usize) {
         let comparable = other.sorted.iter().take_while(|(hash, _)| *hash < self.limit);
-        let is_elsewhere = |stamp: &&(u64, i64)| {
-            let from = self.sorted.partition_point(|own| own.0 < stamp.0);
-            let same = self.sorted[from..].iter().take_while(|own| own.0 == stamp.0);
+        let is_elsewhere = |packet: &&(u64, i64)| {
+            let from = self.sorted.partition_point(|own| own.0 < packet.0);
+            let same = self.sorted[from..].iter().take_while(|own| own.0 == packet.0);
             let mut times_ns = same.map(|own| own.1).peekable();
-            times_ns.peek().is_some() && times_ns.all(|time_ns| time_ns != stamp.1)
+            times_ns.peek().is_some() && times_ns.all(|time_ns| time_ns != packet.1)
         };
         (comparable.clone().filter(is_elsewhere).count(), comparable.count())
     }
@@ -214,16 +214,16 @@ impl PacketSample {
         let limit = self.sample.limit().min(later.sample.limit());
         let shared_ns = start_ns..=end_ns.min(later_end_ns);
         let within = |of: &Self| {
-            let mut stamps = of.stamps();
-            stamps.sorted.retain(|(hash, time_ns)| *hash < limit && shared_ns.contains(time_ns));
-            stamps.sorted.dedup();
-            stamps
+            let mut timestamps = of.timestamps();
+            timestamps.sorted.retain(|(hash, time_ns)| *hash < limit && shared_ns.contains(time_ns));
+            timestamps.sorted.dedup();
+            timestamps
         };
         let (own, others) = (within(self), within(later));
         let (here, there) = (own.sorted.len(), others.sorted.len());
-        let common = own.sorted.iter().filter(|stamp| others.sorted.binary_search(stamp).is_ok()).count();
-        // Two ports with one coarse clock stamp most packets alike, and the others one step later.
-        // Files of one port differ in packets that only one of them holds.
+        let common = own.sorted.iter().filter(|packet| others.sorted.binary_search(packet).is_ok()).count();
+        // With one coarse clock, two ports give most packets the same timestamp, and the others one
+        // step later. Files of one port differ in packets that only one of them holds.
         let (elsewhere, _) = others.at_other_times(&own);
         common >= LEAST_COMMON && common * 100 >= here.max(there) * COMMON_PERCENT && elsewhere * 2 <= here - common
     }
@@ -255,10 +255,10 @@ impl PacketSample {
     }
 
     /// Hashes and times of the packets, sorted.
-    pub(super) fn stamps(&self) -> PacketStamps {
+    pub(super) fn timestamps(&self) -> PacketTimestamps {
         let mut sorted: Vec<(u64, i64)> = self.sample.hashed().map(|(hash, packet)| (hash, packet.time_ns)).collect();
         sorted.sort_unstable();
-        PacketStamps { limit: self.sample.limit(), sorted }
+        PacketTimestamps { limit: self.sample.limit(), sorted }
     }
 
     /// First and last request PSN of each connection.

@@ -130,14 +130,14 @@ fn a_truncated_reth_does_not_change_the_hash() {
     assert_ne!(hash_of(ACK, 1), hash_of(ACK, 2), "an ACK of another message");
 }
 
-/// Two ports with one clock of microseconds stamp most packets alike, and some one step later. They are
-/// two observation points, unlike files that repeat records.
+/// With one clock of microseconds, two ports give most packets the same timestamp, and some one step
+/// later. They are two observation points, unlike files that hold the same records.
 #[test]
-fn equal_coarse_stamps_are_no_repeated_records() {
-    let stamps = |late: u32| {
+fn equal_coarse_timestamps_are_no_repeated_records() {
+    let sample = |late: u32| {
         let time_ns = move |number: u32| i64::from(number) * 10_000 + i64::from(number % 20 < late) * 1000;
         sample_of((0..2000).map(move |number| (number, time_ns(number))), std::iter::empty())
     };
-    assert!(stamps(0).overlaps(&stamps(0)));
-    assert!(!stamps(0).overlaps(&stamps(1)));
+    assert!(sample(0).overlaps(&sample(0)));
+    assert!(!sample(0).overlaps(&sample(1)));
 }

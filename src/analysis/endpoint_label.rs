@@ -3,7 +3,7 @@
 
 use crate::analysis::port_groups::{PortGroup, PortGroups};
 use crate::model::profile::ConnectionRow;
-use crate::model::{ConnectionRanks, JobRank, Profile, RankIndex};
+use crate::model::{ConnectionRanks, JobRank, Profile, RankIndex, TrafficKind};
 use ibscope_parsers::Endpoint;
 use std::cmp::Ordering;
 use std::fmt;
@@ -215,6 +215,8 @@ pub(crate) struct EndpointLabels<'a> {
     profile: &'a Profile,
     jobs: Jobs,
     ranks: RankIndex,
+    /// The job that all connections belong to.
+    only_job: Option<u32>,
     /// By node and leaf switch, the groups of the ports.
     groups: Option<PortGroups>,
 }
@@ -227,7 +229,12 @@ impl<'a> EndpointLabels<'a> {
             GroupBy::Node => Some(PortGroups::nodes(profile)),
             GroupBy::Leaf => Some(PortGroups::leaves(profile)),
         };
-        Self { by, profile, jobs, ranks: RankIndex::of(profile), groups }
+        let mut data = profile.connections.iter().filter(|connection| connection.kind == TrafficKind::Data);
+        let only_job = match &profile.jobs[..] {
+            [only] if data.all(|connection| connection.job == Some(only.job)) => Some(only.job),
+            _ => None,
+        };
+        Self { by, profile, jobs, ranks: RankIndex::of(profile), only_job, groups }
     }
 
     /// The groups of the ports, by node and leaf switch.
@@ -247,10 +254,10 @@ impl<'a> EndpointLabels<'a> {
 
     /// The label of a port without a queue pair, whose rank is therefore unknown.
     pub(crate) fn port(&self, endpoint: Endpoint) -> Label {
-        match (self.by, &self.profile.jobs[..]) {
+        match (self.by, self.only_job) {
             (GroupBy::Endpoint | GroupBy::Node | GroupBy::Leaf, _) => self.endpoint(endpoint),
-            (GroupBy::Rank, [only]) => Label::Unknown(only.job, Jobs::One),
-            (GroupBy::Rank, _) => Label::NoJob,
+            (GroupBy::Rank, Some(job)) => Label::Unknown(job, Jobs::One),
+            (GroupBy::Rank, None) => Label::NoJob,
         }
     }
 
@@ -283,6 +290,20 @@ impl<'a> EndpointLabels<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::fixture::{connection, job};
+
+    /// A port may also carry the traffic of other programs.
+    #[test]
+    fn a_port_belongs_to_the_only_job_if_all_connections_do() {
+        let port = Endpoint::from_lid(ibscope_parsers::Lid(1));
+        let label = |jobs: [Option<u32>; 2]| {
+            let connections = jobs.map(|job| connection(job, (1, 7), (2, 7), 1)).into();
+            let profile = Profile { connections, jobs: vec![job(1, 2, None)], ..Profile::default() };
+            EndpointLabels::new(&profile, GroupBy::Rank).port(port)
+        };
+        assert_eq!(label([Some(1), Some(1)]), Label::Unknown(1, Jobs::One));
+        assert_eq!(label([Some(1), None]), Label::NoJob);
+    }
 
     #[test]
     fn labels_are_sorted_by_job_and_no_job_comes_last() {

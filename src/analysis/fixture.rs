@@ -52,6 +52,7 @@ pub(crate) fn connection(job: Option<u32>, src: (u16, u32), dst: (u16, u32), uni
         coverage: PairCoverage::default(),
         sampled: None,
         paths: smallvec::SmallVec::default(),
+        is_at_both_ports: Some(true),
     }
 }
 

@@ -7,6 +7,7 @@ use super::common::{input, output};
 use crate::anonymize::{AnonymizeKey, AnonymizeTally, Anonymizer, ConnectionStacks};
 use crate::model::{Profile, count_either, count_of};
 use crate::pipeline::{AnalysisMeasures, AnalysisOptions, ClockOptions, DigestChoice};
+use crate::render::units::group;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use ibscope_parsers::Endpoint;
@@ -203,8 +204,8 @@ fn summary_lines(path: &Path, place: &Path, tally: &AnonymizeTally) -> Vec<Strin
     let mut lines = vec![format!(
         "{}: {} of {} records written to {}",
         path.display(),
-        tally.records - dropped,
-        tally.records,
+        group(tally.records - dropped),
+        group(tally.records),
         place.display()
     )];
     let mut note = |text: String| lines.push(format!("note: {}: {text}", path.display()));

@@ -10,6 +10,7 @@ use crate::analysis::collectives::collectives;
 use crate::analysis::instances::InstanceCollector;
 use crate::render;
 use clap::{Args, ValueEnum};
+use ibscope_parsers::mpi::MpiOperation;
 use std::process::ExitCode;
 
 /// Examples in the long help.
@@ -57,6 +58,13 @@ pub(super) fn run(args: &CollectivesArgs) -> anyhow::Result<ExitCode> {
         Format::Csv => render::collectives::csv(&table, out),
         Format::Json => render::collectives::json(&table, out),
     })?;
+    if source.format == Format::Table
+        && table.keys().any(|(operation, ..)| operation == MpiOperation::Nonblocking.name())
+    {
+        output::eprint_line(
+            "note: the messages of nonblocking operations do not show which operation it is; --view instances detects it",
+        );
+    }
     input::ports_note(&profile, "messages between other ports are missing");
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))

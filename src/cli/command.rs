@@ -10,7 +10,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-/// Show who talks to whom on an InfiniBand or RoCE fabric, from packet captures.
+/// Show which MPI ranks and ports communicate on InfiniBand or RoCE, from captures.
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, help_expected = true, max_term_width = 100)]
 pub(super) struct Cli {
@@ -190,7 +190,25 @@ pub(super) fn command_line() -> clap::Command {
         groups.push('\n');
     }
     let template = format!("{{about}}\n\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}\n\n{START}\n");
-    command.help_template(template)
+    with_figure_needs(command).help_template(template)
+}
+
+/// Commands that draw figures of some results only, and what these figures need.
+const FIGURE_NEEDS: [(&str, &str); 2] =
+    [("compare", "; needs three or more profiles"), ("storage", "; needs --view timeline")];
+
+/// Adds to the help of the figure options what they need.
+fn with_figure_needs(command: clap::Command) -> clap::Command {
+    command.mut_subcommands(|own| {
+        let Some((_, needs)) = FIGURE_NEEDS.iter().find(|(name, _)| *name == own.get_name()) else { return own };
+        own.mut_args(|arg| {
+            let is_figure = ["svg", "png", "pdf"].contains(&arg.get_id().as_str());
+            match arg.get_help().filter(|_| is_figure).map(|help| format!("{help}{needs}")) {
+                Some(help) => arg.help(help),
+                None => arg,
+            }
+        })
+    })
 }
 
 /// Parses the arguments of the process; exits with 2 if they are invalid.

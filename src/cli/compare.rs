@@ -38,7 +38,8 @@ pub(super) struct CompareArgs {
     /// Profiles of more runs: show the variation over all runs, and the runs that deviate
     #[arg(value_name = "C.ibp")]
     pub(super) more: Vec<PathBuf>,
-    /// Compare pairs of ranks or of endpoints [default: ranks if all profiles have ranks]
+    /// Compare pairs of ranks or of endpoints [default: rank if all profiles have ranks,
+    /// otherwise endpoint]
     #[arg(long, value_enum)]
     pub(super) by: Option<GroupByArg>,
     /// Compare job N of all profiles, or job N of A with job M of B (and so on); required if a profile

@@ -12,13 +12,14 @@ use crate::analysis::latency::INTERVALS;
 use crate::analysis::latency::{self as analysis, LatencyGrouping, LatencyKey, LatencySeriesOptions};
 use crate::analysis::theoretical_minimum::{self, FabricPath};
 use crate::model::link::Speed;
-use crate::model::{Histogram, Profile};
+use crate::model::{Histogram, Interval, Profile};
 use crate::pipeline;
 use crate::render::latency::{self, Subject};
 use crate::render::{self, figure};
+use anyhow::bail;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -227,7 +228,10 @@ fn notes(args: &LatencyArgs, profile: &Profile, is_empty: bool) {
 
 /// Draws the figure of all pairs together.
 fn draw(args: &LatencyArgs, profile: &Profile, most_ns: Option<u64>) -> anyhow::Result<figure::Drawing> {
-    let latencies = analysis::latencies(profile, LatencyGrouping { by: None, sizes: true });
+    let mut latencies = analysis::latencies(profile, LatencyGrouping { by: None, sizes: true });
+    if matches!(args.view, LatencyView::Surface | LatencyView::Timeline) && args.interval.is_none() {
+        retain_series(&mut latencies)?;
+    }
     let subject = Subject::of(&latencies, args.interval(), profile.times_read)?;
     let wanted = LatencySeriesOptions { by: None, interval: Some(subject.interval), bin_ns: profile_bin_ns(args) };
     Ok(match args.view {
@@ -238,6 +242,23 @@ fn draw(args: &LatencyArgs, profile: &Profile, most_ns: Option<u64>) -> anyhow::
             figure::latency_over_time(&subject, &analysis::time_series(profile, &wanted)?, most_ns)?
         }
     })
+}
+
+/// Keeps the times of the intervals that have a time series. Fails if only others were measured.
+fn retain_series(latencies: &mut BTreeMap<LatencyKey, Histogram>) -> anyhow::Result<()> {
+    let series: BTreeSet<&str> =
+        Interval::ALL.into_iter().filter(|interval| interval.has_time_series()).map(Interval::name).collect();
+    let measured: BTreeSet<&str> = latencies.keys().map(|key| key.interval).collect();
+    if !measured.is_empty() && measured.is_disjoint(&series) {
+        let list = |names: BTreeSet<&str>| names.into_iter().collect::<Vec<_>>().join(", ");
+        bail!(
+            "the profile has no time series of the times that were measured ({}): only {} have one; draw --view histogram or sizes",
+            list(measured),
+            list(series)
+        );
+    }
+    latencies.retain(|key, _| series.contains(key.interval));
+    Ok(())
 }
 
 /// The bin width for a profile. Captures are already read with `--bin`, or with wider bins if there

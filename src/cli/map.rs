@@ -73,12 +73,13 @@ pub(super) fn run(args: &MapArgs) -> anyhow::Result<ExitCode> {
 
 fn read_fabric(path: &Path) -> anyhow::Result<FabricGraph> {
     let in_file = || path.display().to_string();
-    let lines = ibnetdiscover::parse_ports(&files::read(path)?).with_context(in_file)?;
+    let lines = ibnetdiscover::parse_ports(&files::read(path).context("--fabric")?).with_context(in_file)?;
     FabricGraph::of(&lines).with_context(in_file)
 }
 
 fn read_tables(path: &Path) -> anyhow::Result<ForwardingTables> {
-    let tables = forwarding::parse_tables(&files::read(path)?).with_context(|| path.display().to_string())?;
+    let tables = forwarding::parse_tables(&files::read(path).context("--routes")?)
+        .with_context(|| path.display().to_string())?;
     if tables.is_empty() {
         bail!("{}: no line begins a forwarding table; give the output of dump_fts", path.display());
     }
@@ -87,7 +88,7 @@ fn read_tables(path: &Path) -> anyhow::Result<ForwardingTables> {
 
 /// The number of a node by rank.
 fn read_mapping(path: &Path) -> anyhow::Result<BTreeMap<u32, u32>> {
-    scotch::parse_mapping(&files::read(path)?).with_context(|| path.display().to_string())
+    scotch::parse_mapping(&files::read(path).context("--mapping")?).with_context(|| path.display().to_string())
 }
 
 /// Refuses profiles whose traffic cannot be on the links of an InfiniBand fabric, or is only a sample.

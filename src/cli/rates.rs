@@ -36,9 +36,7 @@ pub(super) struct RatesArgs {
     /// rate (`100Gb/s`)
     #[arg(long, value_name = "SPEED")]
     pub(super) link: Option<Speed>,
-    /// Width of the bins; if it is not a multiple of the profile's bin width, the counts of each
-    /// profile bin are divided among the new bins in proportion to their overlap [default: 10ms, or
-    /// the profile's bin width; wider where that gives more than a million bins; 1ms for `--by link`]
+    /// Width of the bins [default: 10ms, 1ms for `--by link`, or the profile's]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) bin: Option<i64>,
     /// Table to print as csv; json has all tables [default: bins, or peaks for `--by link`]
@@ -107,6 +105,12 @@ pub(super) fn run(args: &RatesArgs) -> anyhow::Result<ExitCode> {
     }
     if args.link.is_some() {
         return Err(UsageError("--link needs --by link").into());
+    }
+    if args.by.is_some() && args.figures.are_wanted() {
+        return Err(UsageError(
+            "figures of rates show all traffic together, or each link (--by link); leave out --by, or draw with `ibscope timeline --by rank` or `--stack class`",
+        )
+        .into());
     }
     let most = args.scale.number(&args.figures)?;
     let is_profile = pipeline::is_profile(&source.inputs[0]);

@@ -11,6 +11,7 @@ use crate::analysis::storage::{Storage, storage};
 use crate::analysis::storage_timeline::storage_timeline;
 use crate::pipeline;
 use crate::render::{figure, storage as rendered, storage_timeline as timeline};
+use anyhow::bail;
 use clap::{Args, ValueEnum};
 use std::process::ExitCode;
 
@@ -68,6 +69,9 @@ pub(super) fn run(args: &StorageArgs) -> anyhow::Result<ExitCode> {
     let bin_ns = args.bin.filter(|_| pipeline::is_profile(&source.inputs[0]));
     let over_time = is_over_time.then(|| storage_timeline(&profile, &storage, bin_ns)).transpose()?;
     if let Some(over_time) = &over_time {
+        if figures.are_wanted() && has_table && storage.pairs.is_empty() {
+            bail!("there are no storage commands to draw; `ibscope timeline` draws all traffic");
+        }
         figures.finish(|| Ok(figure::storage_timeline(over_time)?))?;
     }
     output::results(|out| match (source.format, args.view, &over_time) {

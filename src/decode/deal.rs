@@ -18,7 +18,7 @@ const FIRST_ROOM: usize = 1 << 10;
 const RECENT_SLOTS: usize = 1 << 12;
 
 /// The packets of a batch so far.
-pub(super) struct ShardDealer {
+pub(super) struct ShardDispatcher {
     /// Indices into `slots`: `recent` by a cheap hash, `index` all of them.
     recent: Box<[u32; RECENT_SLOTS]>,
     index: HashTable<u32>,
@@ -29,7 +29,7 @@ pub(super) struct ShardDealer {
 
 /// Shard, slot and traffic kind of the packets of a connection.
 #[derive(Clone, Copy)]
-pub(super) struct DealtPacket {
+pub(super) struct PacketRoute {
     pub(super) slot: u32,
     shard: u16,
     pub(super) kind: TrafficKind,
@@ -43,11 +43,11 @@ struct ConnectionSlot {
     /// Service and both queue pairs.
     word: u64,
     path: PathFields,
-    dealt: DealtPacket,
+    route: PacketRoute,
 }
 
-impl ShardDealer {
-    /// A dealer for a batch of this length. Its packets replace the contents of `shards`.
+impl ShardDispatcher {
+    /// A dispatcher for a batch of this length. Its packets replace the contents of `shards`.
     pub(super) fn new(mut shards: Vec<Packets>, batch_bytes: usize) -> Self {
         // Room for packets of 128 bytes, twice over because pairs are distributed unevenly.
         let room = batch_bytes / 64 / shards.len().max(1);
@@ -76,7 +76,7 @@ impl ShardDealer {
         dest_qp: Qpn,
         extension: u32,
         path: PathFields,
-    ) -> DealtPacket {
+    ) -> PacketRoute {
         let (src, dst) = pair;
         let src_qp = if opcode.service() == Service::Ud { Qpn::new(extension).value() } else { 0 };
         let word = u64::from(opcode.0 >> 5) << 48 | u64::from(dest_qp.value()) << 24 | u64::from(src_qp);
@@ -84,18 +84,18 @@ impl ShardDealer {
         if let Some(place) = self.slots.get(self.recent[near] as usize)
             && place.is(src, dst, word, path)
         {
-            return place.dealt;
+            return place.route;
         }
         let place = self.find_or_add(ConnectionKey::of(pair, opcode, dest_qp, extension), word, path);
         self.recent[near] = place;
-        self.slots[place as usize].dealt
+        self.slots[place as usize].route
     }
 
     /// Adds a packet.
     #[expect(clippy::inline_always, reason = "its arguments are in registers")]
     #[inline(always)]
-    pub(super) fn put(&mut self, dealt: DealtPacket, packet: PacketRecord) {
-        self.shards[usize::from(dealt.shard)].records.push(packet);
+    pub(super) fn put(&mut self, route: PacketRoute, packet: PacketRecord) {
+        self.shards[usize::from(route.shard)].records.push(packet);
     }
 
     /// The shards, each with its packets in file order.
@@ -113,11 +113,11 @@ impl ShardDealer {
         }
         let shard = shard_of(key.src, key.dst, shards.len());
         let Packets { keys, paths, .. } = &mut shards[shard];
-        let dealt = DealtPacket { slot: keys.len() as u32, shard: shard as u16, kind: key.kind };
+        let route = PacketRoute { slot: keys.len() as u32, shard: shard as u16, kind: key.kind };
         keys.push(key);
         paths.push(path);
         let number = slots.len() as u32;
-        slots.push(ConnectionSlot { src: key.src, dst: key.dst, word, path, dealt });
+        slots.push(ConnectionSlot { src: key.src, dst: key.dst, word, path, route });
         index.insert_unique(hash, number, |place| {
             let place = &slots[*place as usize];
             hasher.hash_one((place.src, place.dst, place.word, place.path))

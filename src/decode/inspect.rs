@@ -1,5 +1,6 @@
 //! Decodes a batch of records into packets with everything that `inspect` shows.
 
+use super::samples::SampledRecord;
 use super::{DecodeOptions, samples, time_ns};
 use crate::model::coverage::BatchCounts;
 use crate::model::{Batch, Coverage, InspectedPacket, PacketRecord};
@@ -8,8 +9,8 @@ use ibscope_parsers::frame::erf::ErfHeader;
 use ibscope_parsers::frame::{CaptureItem, LinkType, Record};
 use ibscope_parsers::ib::Packet;
 use ibscope_parsers::ib::crc::verify_icrc;
-use ibscope_parsers::link::{self, Encapsulation, LinkContent, Location, NotInfiniband, TunnelKind, TunnelPath};
-use ibscope_parsers::sampled::{SampledFrame, SflowSample};
+use ibscope_parsers::link::{self, Encapsulation, LinkContent, Location, NotInfiniband, TunnelPath};
+use ibscope_parsers::sampled::SampledFrame;
 
 /// Parses all headers of a batch's InfiniBand packets. Other records, and packets with a truncated
 /// BTH, are left out. The coverage counts records, InfiniBand packets and records that could not be
@@ -43,29 +44,34 @@ impl InspectedPackets {
     /// the record.
     fn record(&mut self, frame: u64, record: &Record<'_>) {
         let mut path = TunnelPath::default();
-        if let Some(sample) = samples::psample(record) {
-            return self.sample(frame, (record, &path), &sample);
+        if self.samples(frame, (record, &path)) {
+            return;
         }
         let content = link::locate_in_tunnels(record.link_type, record.data, record.original_bytes, &mut path);
-        let Some(datagram) = samples::datagram(record, &path) else {
-            return self.content(frame, record, &path, content);
-        };
-        for sample in datagram {
+        if !self.samples(frame, (record, &path)) {
+            self.content(frame, record, &path, content);
+        }
+    }
+
+    /// Adds the packets of the samples in a record. False if there are none.
+    fn samples(&mut self, frame: u64, (record, path): (&Record<'_>, &TunnelPath)) -> bool {
+        let mut has_samples = false;
+        for sample in samples::of_record(record, path) {
+            has_samples = true;
             match sample {
-                Ok(SflowSample::Frame(sample)) => self.sample(frame, (record, &path), &sample),
-                Ok(SflowSample::Counters) => {}
-                Ok(SflowSample::Other(format)) => {
-                    let what = NotInfiniband::TunnelPayload(TunnelKind::Sflow, format as u16);
-                    self.counts.add_other(&path, what);
-                }
-                Err(error) => self.counts.add_failed(&error),
+                SampledRecord::Frame(sample) => self.sample(frame, (record, path), &sample),
+                SampledRecord::Unread(what) => self.counts.add_unread(path, what),
+                SampledRecord::Failed(error) => self.counts.add_failed(&error),
             }
         }
+        has_samples
     }
 
     /// Adds the packet of a sampled frame.
     fn sample(&mut self, frame: u64, (record, path): (&Record<'_>, &TunnelPath), sample: &SampledFrame<'_>) {
-        let Some((record, mut path)) = samples::record_of(record, path, sample) else { return };
+        let Some((record, mut path)) = samples::record_of(record, path, sample) else {
+            return self.counts.add_other(path, NotInfiniband::TooDeep);
+        };
         let content = link::locate_in_tunnels(record.link_type, record.data, record.original_bytes, &mut path);
         self.content(frame, &record, &path, content);
     }

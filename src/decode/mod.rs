@@ -15,16 +15,17 @@ use crate::model::{
     Batch, Clock, Coverage, PacketFields, PacketFlags, PacketRecord, Packets, RecentSamples, SampleCounters,
     SequenceRuns, TrafficKind,
 };
-use deal::ShardDealer;
+use deal::ShardDispatcher;
 use health::FLOW_CONTROL;
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::frame::{CaptureItem, Framing, LinkType, Record, erf};
 use ibscope_parsers::ib::crc::{CrcVerdict, verify_icrc, verify_vcrc};
-use ibscope_parsers::link::{Location, NotInfiniband, TunnelKind, TunnelPath};
+use ibscope_parsers::link::{Location, NotInfiniband, TunnelPath};
 use ibscope_parsers::packet_summary::{
     ErfShape, EthernetShape, NativeShape, PacketShape, PacketSummary, RecordContent, SummaryConsumer,
 };
-use ibscope_parsers::sampled::{SampleHeader, SampledFrame, SflowSample};
+use ibscope_parsers::sampled::{SampleHeader, SampledFrame};
+use samples::SampledRecord;
 
 /// Depth of the decoding, and the time window.
 #[derive(Clone, Debug)]
@@ -140,7 +141,7 @@ fn decode_without(
         counts: BatchCounts { sequences: SequenceRuns::without(repeated_samples), ..BatchCounts::default() },
         times: BatchTimes::NONE,
         times_ns: Vec::with_capacity(RECORDS),
-        packets: ShardDealer::new(shards, batch.bytes.len()),
+        packets: ShardDispatcher::new(shards, batch.bytes.len()),
     };
     let mut records: Vec<Record<'_>> = Vec::with_capacity(RECORDS);
     let repeated_bytes = options.new_from(batch.input as usize).saturating_sub(batch.offset_bytes) as usize;
@@ -210,7 +211,7 @@ struct Decoder<'a> {
     times: BatchTimes,
     /// Times of the current records; [`PacketRecord::NO_TIME`] if a record has none.
     times_ns: Vec<i64>,
-    packets: ShardDealer,
+    packets: ShardDispatcher,
 }
 
 impl Decoder<'_> {
@@ -276,7 +277,7 @@ struct CommonShapePacket<'a> {
     place: (i64, usize),
     options: &'a DecodeOptions,
     counts: &'a mut Coverage,
-    packets: &'a mut ShardDealer,
+    packets: &'a mut ShardDispatcher,
 }
 
 impl SummaryConsumer for CommonShapePacket<'_> {
@@ -296,16 +297,12 @@ fn uncommon_shape(
     place: (i64, usize),
     options: &DecodeOptions,
     counts: &mut BatchCounts,
-    packets: &mut ShardDealer,
+    packets: &mut ShardDispatcher,
 ) {
     let path = TunnelPath::default();
-    if let Some(frame) = samples::psample(record) {
-        if !sampled_frame((record, &path), &frame, place, options, counts, packets) {
-            counts.counts.records -= 1;
-        }
-        return;
+    if !samples_of_record((record, &path), place, options, counts, packets) {
+        frame_in_tunnels(record, path, place, options, counts, packets);
     }
-    frame_in_tunnels(record, path, place, options, counts, packets);
 }
 
 /// Decodes a sampled frame. The record holds the sample, and `path` are the tunnels around it. False if
@@ -316,7 +313,7 @@ fn sampled_frame(
     (time_ns, data_offset_of_record): (i64, usize),
     options: &DecodeOptions,
     counts: &mut BatchCounts,
-    packets: &mut ShardDealer,
+    packets: &mut ShardDispatcher,
 ) -> bool {
     let SampleHeader { session, sequence, one_in, pool, drops, uptime_ms } = frame.header;
     let counters = SampleCounters { sequence, uptime_ms, pool, drops, time_ns };
@@ -336,34 +333,30 @@ fn sampled_frame(
     true
 }
 
-/// Decodes the samples of an sFlow datagram. Each frame counts as a record, except those that the
-/// input has already. False if there are none.
-fn sflow_samples(
+/// Decodes the samples of a record. Each frame counts as a record, except those that the input has
+/// already. False if there are none.
+fn samples_of_record(
     (record, path): (&Record<'_>, &TunnelPath),
     place: (i64, usize),
     options: &DecodeOptions,
     counts: &mut BatchCounts,
-    packets: &mut ShardDealer,
+    packets: &mut ShardDispatcher,
 ) -> bool {
-    let Some(samples) = samples::datagram(record, path) else { return false };
     let (mut frames, mut records) = (0, 0);
-    for sample in samples {
+    for sample in samples::of_record(record, path) {
         let mut is_repeated = false;
         match sample {
-            Ok(SflowSample::Frame(frame)) => {
+            SampledRecord::Frame(frame) => {
                 is_repeated = !sampled_frame((record, path), &frame, place, options, counts, packets);
             }
-            Ok(SflowSample::Counters) => continue,
-            Ok(SflowSample::Other(format)) => {
-                counts.add_other(path, NotInfiniband::TunnelPayload(TunnelKind::Sflow, format as u16));
-            }
-            Err(error) => counts.add_failed(&error),
+            SampledRecord::Unread(what) => counts.add_unread(path, what),
+            SampledRecord::Failed(error) => counts.add_failed(&error),
         }
         frames += 1;
         records += u64::from(!is_repeated);
     }
     if frames > 0 {
-        // The datagram counts as a record already.
+        // The record counts already.
         counts.counts.records = counts.counts.records - 1 + records;
     }
     frames > 0
@@ -376,7 +369,7 @@ fn frame_in_tunnels(
     place: (i64, usize),
     options: &DecodeOptions,
     counts: &mut BatchCounts,
-    packets: &mut ShardDealer,
+    packets: &mut ShardDispatcher,
 ) -> Option<(Endpoint, Endpoint)> {
     let is_sample = !path.kinds().is_empty();
     let content = PacketSummary::read_in_tunnels(record, &mut path);
@@ -399,7 +392,7 @@ fn frame_in_tunnels(
             return Some((brief.location.src, brief.location.dst));
         }
         Ok(RecordContent::Other(_))
-            if !is_sample && sflow_samples((record, &path), place, options, counts, packets) => {}
+            if !is_sample && samples_of_record((record, &path), place, options, counts, packets) => {}
         Ok(RecordContent::Other(what)) => {
             counts.add_other(&path, what);
             if what == NotInfiniband::EtherType(FLOW_CONTROL) {
@@ -420,10 +413,10 @@ fn count_packet(
     (time_ns, data_offset): (i64, usize),
     options: &DecodeOptions,
     counts: &mut Coverage,
-    packets: &mut ShardDealer,
+    packets: &mut ShardDispatcher,
 ) {
     let PacketSummary { location, bth, .. } = brief;
-    let dealt = packets.add((location.src, location.dst), bth.opcode, bth.dest_qp, brief.extension, brief.path);
+    let route = packets.add((location.src, location.dst), bth.opcode, bth.dest_qp, brief.extension, brief.path);
     counts.infiniband += 1;
     // Copies the location only where needed, so that for most packets it stays in registers.
     let (crc_flags, has_right_icrc) = if options.check_icrc {
@@ -432,18 +425,18 @@ fn count_packet(
         (PacketFlags::default(), false)
     };
     let packet_flags = crc_flags.union(health::congestion_flags(record.data, location, bth));
-    match dealt.kind {
+    match route.kind {
         TrafficKind::Data => {}
         TrafficKind::Management => counts.management += 1,
         TrafficKind::Multicast => counts.multicast += 1,
     }
     packets.put(
-        dealt,
+        route,
         PacketRecord::new(PacketFields {
             time_ns,
             opcode: bth.opcode,
-            slot: dealt.slot,
-            kind: dealt.kind,
+            slot: route.slot,
+            kind: route.kind,
             psn: bth.psn,
             ack_requested: bth.ack_req,
             packet_flags,

@@ -19,9 +19,8 @@ use super::health::{self, HealthTracker};
 use super::ledger::Ledger;
 use super::{LARGEST_MTU_BYTES, Tracker};
 use crate::model::health::{HealthEvents, Loss};
-use crate::model::{ConnectionKey, MAX_HOLE, PacketRole};
+use crate::model::{ConnectionKey, HashMap, MAX_GAP, PacketRole};
 use ibscope_parsers::Psn;
-use std::collections::HashMap;
 
 /// PSNs wrap around after this many.
 const PSNS: i64 = 1 << 24;
@@ -62,7 +61,7 @@ impl Tracker {
     pub(super) fn observed(&mut self, keys: &[ConnectionKey]) -> Vec<Option<Box<HealthEvents>>> {
         // Votes for each request connection. The connection with clearly most votes is its
         // responder, unless that one clearly responds to another connection.
-        let mut responder_votes: HashMap<u32, Vec<(u32, u32)>> = HashMap::new();
+        let mut responder_votes: HashMap<u32, Vec<(u32, u32)>> = HashMap::default();
         for id in 0..keys.len() as u32 {
             for (request, votes) in self.pairing.ballot().votes(id) {
                 responder_votes.entry(request).or_default().push((id, votes));
@@ -73,8 +72,7 @@ impl Tracker {
                 .get(&id)
                 .and_then(|responder_votes| clear(responder_votes.iter().copied()))
                 .map(|(responder, _)| responder);
-            let responder =
-                responder.filter(|responder| self.clear_partner(*responder).is_some_and(|(partner, _)| partner == id));
+            let responder = responder.filter(|responder| self.is_responder(*responder, id));
             if !key.is_datagram() {
                 self.reconcile(id, responder, i64::MAX);
                 self.note_progress(id, responder);
@@ -122,14 +120,29 @@ impl Tracker {
         }
     }
 
+    /// For each connection with READs before the path MTU was known: the first connection that
+    /// clearly responds to it.
+    pub(super) fn responders_of_guesses(&self) -> HashMap<u32, u32> {
+        let mut responders = HashMap::default();
+        if self.connections.iter().any(|connection| connection.guesses) {
+            for id in 0..self.connections.len() as u32 {
+                let partner = self.clear_partner(id).map(|(partner, _)| partner);
+                if let Some(request) = partner.filter(|request| self.connections[*request as usize].guesses) {
+                    responders.entry(request).or_insert(id);
+                }
+            }
+        }
+        responders
+    }
+
     /// Counts the missing request PSNs (of `missing`) whose responses were observed: a READ request
-    /// that was observed before the path MTU was known takes more PSNs than assumed.
-    pub(super) fn explained(&self, request: u32, missing: u64) -> u64 {
+    /// that was observed before the path MTU was known takes more PSNs than assumed. `responders`
+    /// are those of [`Self::responders_of_guesses`].
+    pub(super) fn explained(&self, request: u32, missing: u64, responders: &HashMap<u32, u32>) -> u64 {
         if missing == 0 || !self.connections[request as usize].guesses {
             return 0;
         }
-        let is_responder = |id: &u32| self.clear_partner(*id).is_some_and(|(partner, _)| partner == request);
-        let Some(responder) = (0..self.connections.len() as u32).find(is_responder) else { return 0 };
+        let Some(&responder) = responders.get(&request) else { return 0 };
         let requests = &self.connections[request as usize].ledgers[PacketRole::Request as usize];
         let responses = &self.connections[responder as usize].ledgers[PacketRole::Response as usize];
         let (Some(high), Some(other)) = (requests.high(), responses.high()) else { return 0 };
@@ -146,17 +159,20 @@ impl Tracker {
         clear(self.pairing.ballot().votes(responder))
     }
 
+    fn is_responder(&self, responder: u32, request: u32) -> bool {
+        self.clear_partner(responder).is_some_and(|(partner, _)| partner == request)
+    }
+
     /// The connection that responds to this one, as known before the end of the input.
     fn responder(&mut self, request: u32) -> Option<u32> {
-        let is_responder = |id: &u32| self.clear_partner(*id).filter(|(partner, _)| *partner == request);
         let known = self.health[request as usize].data.as_ref().and_then(|data| data.partner);
-        if let Some(known) = known.filter(|id| is_responder(id).is_some()) {
-            return Some(known);
-        }
+        let voters: Vec<u32> = match known.filter(|id| self.is_responder(*id, request)) {
+            Some(known) => return Some(known),
+            None => self.pairing.responders(request).collect(),
+        };
         let votes = |id: u32| self.pairing.ballot().votes(id).find(|(partner, _)| *partner == request);
-        let responder_votes: Vec<(u32, u32)> =
-            (0..self.connections.len() as u32).filter_map(|id| Some((id, votes(id)?.1))).collect();
-        let (found, votes) = clear(responder_votes.into_iter()).filter(|(id, _)| is_responder(id).is_some())?;
+        let responder_votes: Vec<(u32, u32)> = voters.into_iter().filter_map(|id| Some((id, votes(id)?.1))).collect();
+        let (found, votes) = clear(responder_votes.into_iter()).filter(|(id, _)| self.is_responder(*id, request))?;
         if votes >= ENOUGH_VOTES {
             self.health[request as usize].data().partner = Some(found);
         }
@@ -211,7 +227,7 @@ impl Tracker {
         let seen_upto = requests.last().map_or(limit, |last| last.1.max(from));
         let is_unsure = health.data.as_ref().is_some_and(|data| data.is_unsure);
         let is_guessed = is_unsure || health.data.as_ref().is_some_and(|data| !data.reads_of_unknown_length.is_empty());
-        if !is_guessed && (1..=MAX_HOLE).contains(&limit.saturating_sub(seen_upto)) {
+        if !is_guessed && (1..=MAX_GAP).contains(&limit.saturating_sub(seen_upto)) {
             gaps.push((seen_upto, limit));
         }
         let mut loss = Loss::default();
@@ -277,11 +293,11 @@ const fn shift(number: i64, near: i64) -> i64 {
     (near - number + PSNS / 2).div_euclid(PSNS) * PSNS
 }
 
-/// Gaps between the ranges, from `from` and below `limit`. A jump over more than [`MAX_HOLE`]
+/// Gaps between the ranges, from `from` and below `limit`. A jump over more than [`MAX_GAP`]
 /// numbers is no gap but a new connection on a reused queue pair number.
 fn gaps_between(ranges: &[(i64, i64)], from: i64, limit: i64) -> Vec<(i64, i64)> {
     let between = ranges.windows(2).map(|pair| (pair[0].1, pair[1].0));
-    let gaps = between.filter(|(start, end)| end - start <= MAX_HOLE);
+    let gaps = between.filter(|(start, end)| end - start <= MAX_GAP);
     gaps.map(|(start, end)| (start.max(from), end.min(limit))).filter(|(start, end)| start < end).collect()
 }
 
@@ -306,7 +322,7 @@ mod tests {
 
     #[test]
     fn gaps_and_overlaps() {
-        let ranges = [(0, 5), (7, 9), (10, 12), (MAX_HOLE * 3, MAX_HOLE * 3 + 1)];
+        let ranges = [(0, 5), (7, 9), (10, 12), (MAX_GAP * 3, MAX_GAP * 3 + 1)];
         assert_eq!(gaps_between(&ranges, i64::MIN, i64::MAX), [(5, 7), (9, 10)]);
         assert_eq!(gaps_between(&ranges, 6, 9), [(6, 7)]);
         assert_eq!(overlap(&ranges, 3, 8), 3);

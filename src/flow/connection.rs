@@ -5,7 +5,7 @@
 
 use super::ledger::{Ledger, LedgerEntry};
 use super::request_order::RequestOrder;
-use crate::model::{ConnectionKey, IcrcsSeen, PacketRecord, PacketRole, PsnDigest, PsnSpans};
+use crate::model::{ConnectionKey, IcrcOutcomes, PacketRecord, PacketRole, PsnDigest, PsnSpans};
 use ibscope_parsers::Psn;
 
 /// The state that every packet of a connection needs.
@@ -23,7 +23,7 @@ pub(super) struct Connection {
     pub(super) restart: Restart,
     /// True if the last acknowledge packet is a NAK or an RNR NAK.
     pub(super) ends_with_nak: bool,
-    pub(super) icrcs: IcrcsSeen,
+    pub(super) icrcs: IcrcOutcomes,
     /// Unwrapped PSN of the first request.
     pub(super) first: Option<i32>,
     /// PSN of the last request that asks for a response; for a READ, the last PSN of its responses.
@@ -83,7 +83,7 @@ impl Connection {
             guesses: false,
             restart: Restart::No,
             ends_with_nak: false,
-            icrcs: IcrcsSeen::default(),
+            icrcs: IcrcOutcomes::default(),
             first: None,
             last_asking: NO_PSN,
             first_time_ns: PacketRecord::NO_TIME,

@@ -10,7 +10,7 @@
 //! then 1 2 3     (go-back-N)              -> [0..1):2 [1..3):3 [3..4):2
 //! ```
 
-use crate::model::{MAX_HOLE, PsnSteps};
+use crate::model::{MAX_GAP, PsnSteps};
 use ibscope_parsers::Psn;
 use smallvec::SmallVec;
 
@@ -39,7 +39,7 @@ pub(super) struct Ledger {
     /// A dropped run was followed by a jump.
     forgot_jump: bool,
     /// Missing numbers between dropped runs.
-    forgotten_holes: u32,
+    forgotten_gaps: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,46 +53,91 @@ struct PsnRun {
 /// A run in 8 bytes, because coalesced ACKs leave the full number of runs on each of many
 /// connections.
 ///
-/// `start` is the lower half of the run's start; the other field holds its length in 24 bits and
-/// its count in 8. All runs together reach back less than 2^32 numbers: their number is limited,
-/// and each gap is at most half the PSN range.
+/// `start` is the lower half of the run's start. All runs together reach back less than 2^32
+/// numbers: their number is limited, and each gap is at most half the PSN range. The other field
+/// holds, from the upper bits down, the form of the run, its count and its length. A PSN with very
+/// many retransmissions is rarely in a long run, so a larger count leaves fewer bits to the length:
+///
+/// ```text
+/// form   count            length
+///    0   below 64         below 16 777 216    nearly all runs
+///    1   below 1024       below 1 048 576
+///    2   below 65 536     below 16 384
+///    3   below 2^24       below 64
+/// ```
 #[derive(Clone, Copy, Debug)]
 struct PackedRun {
     start: u32,
-    length_and_count: u32,
+    count_and_length: u32,
 }
 
+/// Bits of a packed run that hold its count and its length.
+const COUNT_AND_LENGTH_BITS: u32 = 30;
+/// Bits of the length, by form.
+const LENGTH_BITS: [u32; 4] = [24, 20, 14, 6];
+
 impl PsnRun {
-    const LENGTH_BITS: u32 = 24;
-    /// Longest run; a longer one is kept as several.
-    const MAX_LENGTH: i64 = (1 << Self::LENGTH_BITS) - 1;
-    const MAX_COUNT: u32 = u8::MAX as u32;
+    /// Longest run of a small count; a longer one is kept as several.
+    const MAX_LENGTH: i64 = Self::longest(1);
+    const MAX_COUNT: u32 = (1 << (COUNT_AND_LENGTH_BITS - LENGTH_BITS[3])) - 1;
+
+    /// The form of a packed run with this count.
+    #[inline]
+    const fn form(count: u32) -> usize {
+        match count {
+            0..0x40 => 0,
+            0x40..0x400 => 1,
+            0x400..0x1_0000 => 2,
+            _ => 3,
+        }
+    }
+
+    /// Longest run with this count.
+    #[inline]
+    const fn longest(count: u32) -> i64 {
+        (1 << LENGTH_BITS[Self::form(count)]) - 1
+    }
+
+    /// True if the run is not too long for its count.
+    const fn fits(&self) -> bool {
+        self.end - self.start <= Self::longest(self.count)
+    }
 
     /// True if this run and the next one can be one run.
     const fn joins(&self, next: &Self) -> bool {
-        self.end == next.start && self.count == next.count && next.end - self.start <= Self::MAX_LENGTH
+        self.end == next.start && self.count == next.count && next.end - self.start <= Self::longest(self.count)
     }
 
-    /// The count after one more observation. It saturates between the two largest values, because
-    /// only its parity matters there.
+    /// The count after one more observation. It saturates between the two largest values, so that
+    /// its parity stays right.
     const fn next(count: u32) -> u32 {
         if count == Self::MAX_COUNT { count - 1 } else { count + 1 }
     }
 
     #[inline]
     const fn packed(self) -> PackedRun {
+        let form = Self::form(self.count);
         let length = (self.end - self.start) as u32;
-        PackedRun { start: self.start as u32, length_and_count: self.count << Self::LENGTH_BITS | length }
+        let count_and_length = (form as u32) << COUNT_AND_LENGTH_BITS | self.count << LENGTH_BITS[form] | length;
+        PackedRun { start: self.start as u32, count_and_length }
     }
 }
 
 impl PackedRun {
+    /// True if the numbers of the run were observed once: nearly all runs.
+    #[inline]
+    const fn is_observed_once(self) -> bool {
+        self.count_and_length >> LENGTH_BITS[0] == 1
+    }
+
     /// Unpacks a run of a ledger whose largest number is `high`.
     #[inline]
     const fn run(self, high: i64) -> PsnRun {
         let start = high - (high as u32).wrapping_sub(self.start) as i64;
-        let length = self.length_and_count & PsnRun::MAX_LENGTH as u32;
-        PsnRun { start, end: start + length as i64, count: self.length_and_count >> PsnRun::LENGTH_BITS }
+        let length_bits = LENGTH_BITS[(self.count_and_length >> COUNT_AND_LENGTH_BITS) as usize];
+        let length = self.count_and_length & ((1 << length_bits) - 1);
+        let count = (self.count_and_length & ((1 << COUNT_AND_LENGTH_BITS) - 1)) >> length_bits;
+        PsnRun { start, end: start + length as i64, count }
     }
 }
 
@@ -114,12 +159,15 @@ impl Default for Ledger {
             forgot_runs: false,
             observed_dropped_psn: false,
             forgot_jump: false,
-            forgotten_holes: 0,
+            forgotten_gaps: 0,
         }
     }
 }
 
 impl Ledger {
+    /// The largest count that is exact. Of a larger one, only the parity is right.
+    pub(super) const LARGEST_EXACT_COUNT: u32 = PsnRun::MAX_COUNT - 2;
+
     /// A ledger of ACKs, for a connection of a tracker that has `others` already.
     pub(super) fn of_acks(others: usize) -> Self {
         Self { room: if others < MANY_CONNECTIONS { MAX_RUNS } else { FEW_RUNS }, ..Self::default() }
@@ -150,9 +198,10 @@ impl Ledger {
         self.add(number, number + 1)
     }
 
-    /// True once runs were dropped.
-    pub(super) const fn overflowed(&self) -> bool {
-        self.forgot_runs
+    /// True if counts may be wrong: runs were dropped, or a count has reached its maximum.
+    pub(super) fn overflowed(&self) -> bool {
+        let is_inexact = |run: PsnRun| run.count > Self::LARGEST_EXACT_COUNT;
+        self.forgot_runs || self.runs.iter().any(|run| is_inexact(run.run(self.high)))
     }
 
     /// True once a number was noted that dropped runs may have held.
@@ -219,26 +268,26 @@ impl Ledger {
 
     /// Numbers between the first and the last that were not observed.
     pub(super) fn missing_numbers(&self) -> u64 {
-        u64::from(self.forgotten_holes) + self.holes(self.runs.len())
+        u64::from(self.forgotten_gaps) + self.gaps(self.runs.len())
     }
 
     /// Distances between observed numbers, in the runs that the ledger keeps.
     pub(super) fn steps(&self) -> PsnSteps {
         let mut steps = PsnSteps::default();
         self.runs().for_each(|(start, end)| steps.add(1, (end - start - 1).cast_unsigned()));
-        let holes = self.between(self.runs.len()).filter(|hole| *hole <= MAX_HOLE);
-        holes.for_each(|hole| steps.add(hole.cast_unsigned() + 1, 1));
+        let gaps = self.between(self.runs.len()).filter(|gap| *gap <= MAX_GAP);
+        gaps.for_each(|gap| steps.add(gap.cast_unsigned() + 1, 1));
         steps
     }
 
-    /// True if numbers jump by more than [`MAX_HOLE`].
+    /// True if numbers jump by more than [`MAX_GAP`].
     pub(super) fn jumps(&self) -> bool {
-        self.forgot_jump || self.between(self.runs.len()).any(|hole| hole > MAX_HOLE)
+        self.forgot_jump || self.between(self.runs.len()).any(|gap| gap > MAX_GAP)
     }
 
     /// Missing numbers between the first `runs` runs.
-    fn holes(&self, runs: usize) -> u64 {
-        self.between(runs).filter(|hole| *hole <= MAX_HOLE).map(i64::cast_unsigned).sum()
+    fn gaps(&self, runs: usize) -> u64 {
+        self.between(runs).filter(|gap| *gap <= MAX_GAP).map(i64::cast_unsigned).sum()
     }
 
     /// Distances between each of the first `runs` runs and the next.
@@ -255,10 +304,10 @@ impl Ledger {
     #[inline]
     fn add(&mut self, start: i64, end: i64) -> u32 {
         // Common case: the next packet of a stream that is observed once.
-        if let Some(packed) = self.runs.last_mut() {
+        if let Some(packed) = self.runs.last_mut().filter(|packed| packed.is_observed_once()) {
             let last = packed.run(self.high);
             let longer = PsnRun { end, ..last };
-            if last.end == start && last.count == 1 && end - last.start <= PsnRun::MAX_LENGTH {
+            if last.end == start && end - last.start <= PsnRun::MAX_LENGTH {
                 *packed = longer.packed();
                 self.high = end - 1;
                 return 1;
@@ -302,7 +351,9 @@ impl Ledger {
         let run = self.run(index);
         let whole = run.end == end;
         let seen = PsnRun { end, count: PsnRun::next(run.count), ..run };
-        if whole && index + 1 < self.runs.len() && seen.joins(&self.run(index + 1)) {
+        let rest = PsnRun { start: end, ..run };
+        let last = if whole { seen } else { rest };
+        if index + 1 < self.runs.len() && last.joins(&self.run(index + 1)) {
             return None;
         }
         match index.checked_sub(1).map(|before| (before, self.run(before))).filter(|(_, run)| run.joins(&seen)) {
@@ -311,10 +362,10 @@ impl Ledger {
                 if whole {
                     self.runs.remove(index);
                 } else {
-                    self.runs[index] = PsnRun { start: end, ..self.run(index) }.packed();
+                    self.runs[index] = rest.packed();
                 }
             }
-            None if whole => self.runs[index] = seen.packed(),
+            None if whole && seen.fits() => self.runs[index] = seen.packed(),
             None => return None,
         }
         Some(seen.count)
@@ -326,11 +377,15 @@ impl Ledger {
         let mut occurrence = None;
         let mut at = start;
         let mut put = |run: PsnRun| {
-            if run.start < run.end {
+            let mut start = run.start;
+            while start < run.end {
+                let end = run.end.min(start + PsnRun::longest(run.count));
+                let piece = PsnRun { start, end, ..run };
                 match pieces.last_mut() {
-                    Some(last) if last.joins(&run) => last.end = run.end,
-                    _ => pieces.push(run),
+                    Some(last) if last.joins(&piece) => last.end = end,
+                    _ => pieces.push(piece),
                 }
+                start = end;
             }
         };
         // Include the neighbors, so that equal counts join.
@@ -362,20 +417,39 @@ impl Ledger {
         }
         self.runs.drain(first..last);
         self.runs.insert_many(first, pieces.into_iter().map(PsnRun::packed));
+        // A long READ request that was retransmitted very often is split into many runs.
+        if let Some(excess @ 1..) = self.runs.len().checked_sub(usize::from(self.room)) {
+            self.forget(excess);
+            self.runs.shrink_to_fit();
+        }
         occurrence.unwrap_or(1)
+    }
+
+    /// A ledger that has observed the numbers below `length` so often.
+    #[cfg(test)]
+    pub(super) fn observed(length: i64, count: u32) -> Self {
+        let mut ledger = Self { high: length - 1, ..Self::default() };
+        let most = PsnRun::longest(count);
+        let starts = (0..length).step_by(usize::try_from(most).unwrap_or(usize::MAX));
+        ledger.runs.extend(starts.map(|start| PsnRun { start, end: length.min(start + most), count }.packed()));
+        ledger
     }
 
     /// Makes room for the runs that one packet can add, so that the list never exceeds its limit.
     fn bound(&mut self) {
         if self.runs.len() + 3 > usize::from(self.room) {
-            let forgotten = self.forgotten_runs();
-            let holes = u32::try_from(self.holes(forgotten + 1)).unwrap_or(u32::MAX);
-            self.forgot_runs = true;
-            let has_jump = self.between(forgotten + 1).any(|hole| hole > MAX_HOLE);
-            self.forgot_jump |= has_jump;
-            self.forgotten_holes = self.forgotten_holes.saturating_add(holes);
-            self.runs.drain(..forgotten);
+            self.forget(self.forgotten_runs());
         }
+    }
+
+    /// Drops the oldest runs.
+    fn forget(&mut self, forgotten: usize) {
+        let gaps = u32::try_from(self.gaps(forgotten + 1)).unwrap_or(u32::MAX);
+        self.forgot_runs = true;
+        let has_jump = self.between(forgotten + 1).any(|gap| gap > MAX_GAP);
+        self.forgot_jump |= has_jump;
+        self.forgotten_gaps = self.forgotten_gaps.saturating_add(gaps);
+        self.runs.drain(..forgotten);
     }
 }
 
@@ -435,10 +509,50 @@ mod tests {
             assert!((2..5).contains(&ledger.runs.len()) && ledger.missing_numbers() == 0 && !ledger.overflowed());
             assert_eq!(ledger.runs().next().map(|run| run.0), Some(0));
         }
-        let counts = occurrences(&[7; 1000]);
-        assert_eq!(counts[..255], (1..=255).collect::<Vec<u32>>());
-        assert!(counts.iter().enumerate().all(|(index, count)| *count > 2 || index < 2));
-        assert!(counts.iter().enumerate().all(|(index, count)| count % 2 == (index as u32 + 1) % 2));
+        assert_eq!(occurrences(&vec![7; 70_000]), (1..=70_000).collect::<Vec<u32>>());
+    }
+
+    /// The largest exact count, and the next ones: their parity stays right, and they are reported.
+    #[test]
+    fn a_count_beyond_the_maximum_keeps_its_parity_and_is_reported() {
+        let most = PsnRun::MAX_COUNT;
+        let mut ledger = Ledger::observed(1, most - 3);
+        assert_eq!((ledger.note(Psn::new(0), 1).occurrence, ledger.overflowed()), (most - 2, false));
+        let beyond: Vec<u32> = (0..4).map(|_| ledger.note(Psn::new(0), 1).occurrence).collect();
+        assert_eq!((beyond, ledger.overflowed()), (vec![most - 1, most, most - 1, most], true));
+        assert_eq!(Ledger::LARGEST_EXACT_COUNT, most - 2);
+        assert_eq!(ledger.count(Psn::new(0)), Some(most));
+    }
+
+    /// READ requests of these lengths, up to the counts at which the form of the run changes.
+    #[test]
+    fn long_runs_with_many_observations_are_split() {
+        for (span, runs) in [(1, [1, 1]), (63, [1, 1]), (100, [1, 2]), (1000, [1, 16])] {
+            let mut ledger = Ledger::default();
+            for pass in 1..=66_000 {
+                assert_eq!(ledger.note(Psn::new(9), span), LedgerEntry { number: 9, occurrence: pass });
+                assert_eq!(ledger.runs.len(), runs[usize::from(pass >= 0x1_0000)], "{span}, {pass}");
+            }
+            assert_eq!(ledger.count(Psn::new(9 + span - 1)), Some(66_000));
+            assert_eq!((ledger.missing_numbers(), ledger.overflowed()), (0, false));
+            // The last packet alone once more.
+            assert_eq!(ledger.note(Psn::new(9 + span - 1), 1).occurrence, 66_001);
+            assert_eq!(ledger.runs().map(|(start, end)| end - start).sum::<i64>(), i64::from(span));
+        }
+    }
+
+    /// One PSN more than fits into all runs of the largest form.
+    #[test]
+    fn a_read_that_is_split_into_too_many_runs_drops_some() {
+        let room = i64::from(MAX_RUNS);
+        let most = room * PsnRun::longest(0x1_0000);
+        for (length, overflows) in [(most, false), (most + 1, true)] {
+            let mut ledger = Ledger::observed(length, 0xFFFF);
+            assert_eq!(ledger.note(Psn::new(0), length as u32).occurrence, 0x1_0000);
+            assert_eq!((ledger.overflowed(), ledger.runs.len()), (overflows, usize::from(MAX_RUNS)));
+            assert!(ledger.runs.capacity() <= usize::from(MAX_RUNS) && ledger.missing_numbers() == 0);
+            assert_eq!(ledger.count(Psn::new(length as u32 - 1)), Some(0x1_0000));
+        }
     }
 
     #[test]
@@ -462,9 +576,9 @@ mod tests {
     fn one_gap_more_than_there_is_room_for_drops_runs() {
         // One packet may add three runs, and the limit leaves room for two more.
         let runs = u32::from(MAX_RUNS) - 2;
-        let noted = |holes: u32| {
+        let noted = |gaps: u32| {
             let mut ledger = Ledger::default();
-            (0..holes).for_each(|index| _ = ledger.note(Psn::new(index * 2), 1));
+            (0..gaps).for_each(|index| _ = ledger.note(Psn::new(index * 2), 1));
             ledger
         };
         let (at, beyond) = (noted(runs), noted(runs + 1));
@@ -490,16 +604,16 @@ mod tests {
     /// its runs were dropped or not.
     #[test]
     fn a_jump_larger_than_the_largest_gap_is_reported() {
-        for (hole, missing) in [(MAX_HOLE, MAX_HOLE as u64), (MAX_HOLE + 1, 0)] {
+        for (gap, missing) in [(MAX_GAP, MAX_GAP as u64), (MAX_GAP + 1, 0)] {
             let mut ledger = Ledger::default();
             ledger.note(Psn::new(0), 1);
-            ledger.note(Psn::new(1 + hole as u32), 1);
-            assert_eq!((ledger.missing_numbers(), ledger.jumps()), (missing, hole > MAX_HOLE));
-            let start = 1 + hole as u32;
-            let holes = u32::from(MAX_RUNS);
-            (1..=holes).for_each(|index| _ = ledger.note(Psn::new(start + index * 2), 1));
+            ledger.note(Psn::new(1 + gap as u32), 1);
+            assert_eq!((ledger.missing_numbers(), ledger.jumps()), (missing, gap > MAX_GAP));
+            let start = 1 + gap as u32;
+            let gaps = u32::from(MAX_RUNS);
+            (1..=gaps).for_each(|index| _ = ledger.note(Psn::new(start + index * 2), 1));
             assert!(ledger.overflowed());
-            assert_eq!((ledger.missing_numbers(), ledger.jumps()), (missing + u64::from(holes), hole > MAX_HOLE));
+            assert_eq!((ledger.missing_numbers(), ledger.jumps()), (missing + u64::from(gaps), gap > MAX_GAP));
         }
     }
 
@@ -526,11 +640,15 @@ mod tests {
 
     proptest! {
         /// Compares the ledger with a map from number to count, for all spans and orders within the
-        /// window.
+        /// window, from counts on at which the form of a run changes soon.
         #[test]
-        fn counts_like_a_map(steps in prop::collection::vec((0u32..60, 1u32..6), 1..200)) {
-            let mut ledger = Ledger::default();
+        fn counts_like_a_map(
+            steps in prop::collection::vec((0u32..60, 1u32..6), 1..200),
+            before in prop::sample::select(vec![0, 0x3E, 0x3FE, 0xFFFE]),
+        ) {
+            let mut ledger = if before == 0 { Ledger::default() } else { Ledger::observed(70, before) };
             let mut map: HashMap<i64, u32> = HashMap::new();
+            (0..70).filter(|_| before > 0).for_each(|number| _ = map.insert(number, before));
             for (psn, span) in steps {
                 let entry = ledger.note(Psn::new(psn), span);
                 let start = i64::from(psn);
@@ -539,8 +657,8 @@ mod tests {
                 }
                 prop_assert_eq!(entry, LedgerEntry { number: start, occurrence: map[&start] });
                 let runs: Vec<PsnRun> = (0..ledger.runs.len()).map(|index| ledger.run(index)).collect();
-                prop_assert!(runs.windows(2).all(|pair| pair[0].end <= pair[1].start
-                    && (pair[0].end < pair[1].start || pair[0].count != pair[1].count)));
+                prop_assert!(runs.windows(2).all(|pair| pair[0].end <= pair[1].start && !pair[0].joins(&pair[1])));
+                prop_assert!(runs.iter().all(PsnRun::fits));
                 prop_assert!(runs.iter().all(|run| (run.start..run.end).all(|n| map[&n] == run.count)));
             }
         }

@@ -477,6 +477,7 @@ impl Tracker {
         events.messages.extend(self.messages.take());
         let observed = self.observed(&keys);
         let mut storage = self.storage.finish();
+        let responders = self.responders_of_guesses();
         let end = |((id, key), health): ((u32, &ConnectionKey), Option<Box<HealthEvents>>)| {
             let connection = &self.connections[id as usize];
             // Coalesced ACKs always leave gaps, so a full ACK ledger matters only if an ACK older
@@ -492,7 +493,7 @@ impl Tracker {
             ConnectionEnd {
                 key: *key,
                 missing: following.and_then(|following| following.missing.clone()),
-                continuity: self.continuity(id),
+                continuity: self.continuity(id, &responders),
                 psn_spans: connection.psn_spans(),
                 datagram_spans: following.map(|following| following.envelopes.datagram_spans()).unwrap_or_default(),
                 // Datagrams count by the library's own sequence numbers, where it has them.
@@ -509,8 +510,9 @@ impl Tracker {
     }
 
     /// Missing packets and messages of a connection, by its sequence numbers. Datagrams are left
-    /// out: they have one sequence for all destinations.
-    fn continuity(&self, id: u32) -> Continuity {
+    /// out: they have one sequence for all destinations. `responders` are those of
+    /// [`Self::responders_of_guesses`].
+    fn continuity(&self, id: u32, responders: &HashMap<u32, u32>) -> Continuity {
         let connection = &self.connections[id as usize];
         let numbered = !connection.key.is_datagram();
         let requests = &connection.ledgers[PacketRole::Request as usize];
@@ -521,7 +523,7 @@ impl Tracker {
         let [ack_requests, acks] = health.map(|health| [health.ack_requests, health.acks]).unwrap_or_default();
         let [naks_observed_once, naks_unobserved] = health.map(HealthTracker::naks_by_observations).unwrap_or_default();
         Continuity {
-            missing_requests: missing_requests.saturating_sub(self.explained(id, missing_requests)),
+            missing_requests: missing_requests.saturating_sub(self.explained(id, missing_requests, responders)),
             uncertain: connection.guesses && missing_requests > 0 && self.depth == Depth::Packets
                 || numbered && requests.jumps(),
             guessed_reads: connection.guesses,

@@ -143,6 +143,12 @@ impl ConnectionPairing {
         &self.ballot
     }
 
+    /// The connections that have voted for this one and may respond to its requests, in ascending
+    /// order.
+    pub(super) fn responders(&mut self, request: u32) -> impl Iterator<Item = u32> + '_ {
+        self.ballot.responders(request)
+    }
+
     /// The connection whose requests this one responds to, if the votes are clear by now.
     pub(super) fn partner(&self, connection: u32) -> Option<u32> {
         self.paired(connection).map_or_else(|| self.ballot.partner(connection), |Partner(partner)| partner)

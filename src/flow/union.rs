@@ -9,8 +9,8 @@
 //! holds more of this PSN than the union so far. A PSN therefore has as many transmissions as the
 //! input with the most, regardless of the clocks of the inputs and of their order.
 //!
-//! Invariant: if a ledger has dropped a PSN, its packets are left out and counted: the union never
-//! counts a packet twice.
+//! Invariant: if a ledger has dropped a PSN, or its count is not exact, its packets are left out and
+//! counted: the union never counts a packet twice.
 
 use super::ledger::Ledger;
 use super::{Events, Tracker};
@@ -27,7 +27,7 @@ struct ConnectionUnion {
     all: RoleLedgers,
     /// By number of the input; few inputs observe the same connection.
     inputs: Vec<(usize, RoleLedgers)>,
-    /// Packets whose PSN a ledger has forgotten.
+    /// Packets whose PSN a ledger has forgotten, or whose number of transmissions is not exact.
     left_out: u64,
 }
 
@@ -108,6 +108,10 @@ impl ConnectionUnion {
         };
         let own_high = ledger.high();
         let entry = ledger.note(packet.psn(), span);
+        if entry.occurrence > Ledger::LARGEST_EXACT_COUNT {
+            self.left_out += 1;
+            return UnionPacket::AlreadyCounted;
+        }
         let Some(transmission) = transmission(entry.occurrence, of.points) else {
             return UnionPacket::AlreadyCounted;
         };
@@ -136,5 +140,51 @@ const fn transmission(occurrence: u32, points: PointCount) -> Option<u32> {
         PointCount::Two if occurrence % 2 == 1 => Some(occurrence.div_ceil(2)),
         PointCount::Unclear if occurrence == 1 => Some(1),
         PointCount::Two | PointCount::Unclear => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{ConnectionKey, PacketFields, PacketRecord, TrafficKind};
+    use ibscope_parsers::ib::Opcode;
+    use ibscope_parsers::{Endpoint, Lid, Psn, Qpn};
+
+    /// Takes SENDs with PSN 0 in this order of inputs. Returns the number of new packets.
+    fn new_packets(union: &mut ConnectionUnion, points: PointCount, inputs: impl Iterator<Item = usize>) -> u64 {
+        let [src, dst] = [1, 2].map(|lid| Endpoint::from_lid(Lid(lid)));
+        let (dest_qp, src_qp) = (Qpn::new(7), Qpn::new(0));
+        let key = ConnectionKey { src, dst, kind: TrafficKind::Data, service: 0, dest_qp, src_qp };
+        let record = PacketRecord::new(PacketFields { opcode: Opcode(4), psn: Psn::new(0), ..PacketFields::default() });
+        let packet = PacketRef { key: &key, record: &record };
+        let packets = inputs.map(|input| union.note(packet, UnionInput { input, points }, 1));
+        packets.filter(|packet| *packet != UnionPacket::AlreadyCounted).count() as u64
+    }
+
+    /// Input 0 holds 1000 transmissions, and input 1 holds 300 of them, before, between or after.
+    #[test]
+    fn a_psn_has_as_many_transmissions_as_in_the_input_with_the_most() {
+        for (points, copies) in [(PointCount::One, 1), (PointCount::Two, 2)] {
+            for before in [0, 500, 1000] {
+                let mut union = ConnectionUnion::default();
+                let order = [vec![0; before * copies], vec![1; 300 * copies], vec![0; (1000 - before) * copies]];
+                assert_eq!(new_packets(&mut union, points, order.concat().into_iter()), 1000, "{points:?}, {before}");
+                assert_eq!(union.left_out, 0);
+            }
+        }
+    }
+
+    /// The ledger of the input reaches its largest exact count, and exceeds it by one.
+    #[test]
+    fn transmissions_beyond_the_largest_exact_count_are_left_out() {
+        let mut union = ConnectionUnion::default();
+        let before = Ledger::observed(1, Ledger::LARGEST_EXACT_COUNT - 1);
+        let observed = || RoleLedgers { ledgers: [(); 3].map(|()| before.clone()), others: 0 };
+        union.all = observed();
+        union.inputs.push((0, observed()));
+        assert_eq!(new_packets(&mut union, PointCount::One, [0].into_iter()), 1);
+        assert_eq!(union.left_out, 0);
+        assert_eq!(new_packets(&mut union, PointCount::One, [0; 3].into_iter()), 0);
+        assert_eq!(union.left_out, 3);
     }
 }

@@ -15,8 +15,37 @@ use std::path::{Path, PathBuf};
 
 /// Pauses between two checks for a newer file.
 const PAUSES_PER_CHECK: u32 = 10;
-/// Notes on files that could not be read, or not to their end.
+/// Notes on files that could not be read, or not to their end. Further files are counted.
 const MAX_NOTES: usize = 16;
+
+/// Notes on the files of a folder, one for each file with a fault.
+#[derive(Debug, Default)]
+struct FileNotes {
+    first: Vec<String>,
+    /// Files with a note that is not kept.
+    more: u64,
+}
+
+impl FileNotes {
+    fn add(&mut self, note: String) {
+        if self.first.len() < MAX_NOTES {
+            self.first.push(note);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// All notes in one text; `None` if there are none.
+    fn text(&self) -> Option<String> {
+        let more = match self.more {
+            0 => None,
+            1 => Some("and 1 more file".to_owned()),
+            more => Some(format!("and {more} more files")),
+        };
+        let texts: Vec<&str> = self.first.iter().chain(&more).map(String::as_str).collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
+}
 
 /// One input that grows. The files of a folder are read one after the other, oldest first.
 pub struct Follower {
@@ -31,7 +60,7 @@ pub struct Follower {
     /// Files that were read to their end, and their length.
     ended_files: u64,
     length_bytes: u64,
-    notes: Vec<String>,
+    notes: FileNotes,
 }
 
 impl Follower {
@@ -47,14 +76,14 @@ impl Follower {
             return Ok(Some(Self::new(place, options, patience, (current, None))));
         }
         let mut done = ReadFiles::default();
-        let mut notes = Vec::new();
+        let mut notes = FileNotes::default();
         loop {
             let Some((path, identity)) = next_file(place, &done, None) else {
                 if patience.is_over() {
                     return Ok(None);
                 }
                 if patience.until_now {
-                    let why = notes.first().map(|note| format!(" ({note})")).unwrap_or_default();
+                    let why = notes.first.first().map(|note| format!(" ({note})")).unwrap_or_default();
                     return Err(InputError::NoCapture { path: place.to_owned(), why });
                 }
                 std::thread::sleep(PAUSE);
@@ -72,7 +101,7 @@ impl Follower {
                 // The capture started again before its first packet.
                 Err(_) if progress.lock().is_overwritten => {}
                 // A folder may contain other files, or an old capture without packets.
-                Err(error) if place.is_dir() => note(&mut notes, &error),
+                Err(error) if place.is_dir() => notes.add(error.to_string()),
                 Err(error) => return Err(error),
             }
             progress.file_into(&mut done, path);
@@ -100,7 +129,7 @@ impl Follower {
         (current, file): (Capture, Option<(PathBuf, SharedProgress)>),
     ) -> Self {
         let (place, options, patience) = (place.to_owned(), options.clone(), patience.clone());
-        let (done, notes) = (ReadFiles::default(), Vec::new());
+        let (done, notes) = (ReadFiles::default(), FileNotes::default());
         Self {
             watched_path: place,
             options,
@@ -132,8 +161,9 @@ impl Follower {
             let Ending { digests, note: why, .. } = self.current.ending();
             self.ended_files += 1;
             self.length_bytes += digests.length_bytes;
-            self.notes.extend(why.map(|why| format!("{}: {why}", path.display())));
-            self.notes.truncate(MAX_NOTES);
+            if let Some(why) = why {
+                self.notes.add(format!("{}: {why}", path.display()));
+            }
             self.read_files.forget_deleted(&self.watched_path);
             progress.file_into(&mut self.read_files, path);
             loop {
@@ -148,7 +178,7 @@ impl Follower {
                     }
                     Err(_) if self.end_condition.is_over() => return None,
                     Err(_) if progress.lock().is_overwritten => {}
-                    Err(error) => note(&mut self.notes, &error),
+                    Err(error) => self.notes.add(error.to_string()),
                 }
                 progress.file_into(&mut self.read_files, path);
             }
@@ -167,15 +197,8 @@ impl Follower {
             digests.xxh3_128.clear();
             digests.sha256 = None;
         }
-        let own = note.filter(|_| !self.end_condition.is_over() && self.notes.is_empty());
-        let notes = || (!self.notes.is_empty()).then(|| self.notes.join("; "));
-        Ending { digests, note: own.or_else(notes), interrupted: false }
-    }
-}
-
-fn note(notes: &mut Vec<String>, error: &InputError) {
-    if notes.len() < MAX_NOTES {
-        notes.push(error.to_string());
+        let own = || note.filter(|_| !self.end_condition.is_over());
+        Ending { digests, note: self.notes.text().or_else(own), interrupted: false }
     }
 }
 
@@ -320,6 +343,20 @@ impl Read for Tail {
 mod tests {
     use super::*;
     use std::io::Write as _;
+
+    #[test]
+    fn notes_beyond_the_bound_are_counted() {
+        let text = |count: usize| {
+            let mut notes = FileNotes::default();
+            (0..count).for_each(|number| notes.add(format!("{number}.pcap: truncated")));
+            notes.text().unwrap_or_default()
+        };
+        assert_eq!(text(0), "");
+        assert_eq!(text(2), "0.pcap: truncated; 1.pcap: truncated");
+        assert!(text(MAX_NOTES).ends_with("; 15.pcap: truncated"));
+        assert_eq!(text(MAX_NOTES + 1), text(MAX_NOTES) + "; and 1 more file");
+        assert_eq!(text(40), text(MAX_NOTES) + "; and 24 more files");
+    }
 
     #[test]
     fn rotated_names_are_sorted_by_number() {

@@ -4,6 +4,7 @@ use super::{Capture, Ending, Follower};
 use crate::model::Batch;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -40,6 +41,16 @@ impl BatchSource for Follower {
     }
 }
 
+/// The ending of an input whose reader panicked after it gave the batches up to this offset. The message
+/// of the panic is on the terminal.
+fn panicked(offset_bytes: u64) -> Ending {
+    let note = format!(
+        "read_error: reading failed at offset {offset_bytes}: the thread that reads this input panicked, which is a defect of \
+         ibscope; the rest was not read: report the message of the panic"
+    );
+    Ending { note: Some(note), ..Ending::default() }
+}
+
 /// Reads all inputs and gives their batches: in order for each input, as they come between inputs.
 pub(super) struct InputReaders {
     batches: Option<Receiver<Batch>>,
@@ -65,13 +76,21 @@ impl InputReaders {
                 std::thread::Builder::new().spawn(move || {
                     let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop();
                     while let Some((index, mut capture)) = next() {
-                        while let Some(batch) = capture.next_batch(take_buffer.try_recv().unwrap_or_default()) {
-                            if send.send(batch).is_err() {
-                                return;
+                        let mut offset_bytes = 0;
+                        let mut read = || {
+                            while let Some(batch) = capture.next_batch(take_buffer.try_recv().unwrap_or_default()) {
+                                offset_bytes += batch.bytes.len() as u64;
+                                if send.send(batch).is_err() {
+                                    return None;
+                                }
                             }
-                        }
-                        if let Some(ending) = endings.lock().unwrap_or_else(PoisonError::into_inner).get_mut(index) {
-                            *ending = capture.ending();
+                            Some(capture.ending())
+                        };
+                        // After a panic, this thread reads the other inputs.
+                        let ended = catch_unwind(AssertUnwindSafe(&mut read));
+                        let Some(ending) = ended.unwrap_or_else(|_| Some(panicked(offset_bytes))) else { return };
+                        if let Some(place) = endings.lock().unwrap_or_else(PoisonError::into_inner).get_mut(index) {
+                            *place = ending;
                         }
                     }
                 })
@@ -129,9 +148,62 @@ impl InputReaders {
         // Without a receiver the readers stop, even if batches are left.
         self.batches = None;
         for thread in self.threads.drain(..) {
-            // A reader that panicked leaves an empty ending; its message is on the terminal.
+            // A reader that panicked has noted this in the ending of its input.
             let _ = thread.join();
         }
         std::mem::take(&mut self.endings.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ibscope_parsers::frame::Framing;
+
+    /// Header of a classic pcap: little-endian, microseconds, Ethernet.
+    const PCAP_HEADER: [u8; 24] =
+        [0xD4, 0xC3, 0xB2, 0xA1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0, 0, 1, 0, 0, 0];
+
+    /// An input with this many batches of 10 bytes, which panics at its end if it has an odd number.
+    struct OddInput(u32, u32);
+
+    impl BatchSource for OddInput {
+        fn next_batch(&mut self, _: Vec<u8>) -> Option<Batch> {
+            let Self(input, left) = self;
+            assert!(*left > 0 || input.is_multiple_of(2), "a reader that panics");
+            *left = left.checked_sub(1)?;
+            let (framing, _) = Framing::detect(&PCAP_HEADER).expect("a pcap header");
+            Some(Batch { input: *input, bytes: vec![0; 10], framing, first_record: 0, offset_bytes: 0 })
+        }
+
+        fn ending(&self) -> Ending {
+            Ending { note: Some(format!("the end of {}", self.0)), ..Ending::default() }
+        }
+    }
+
+    /// More inputs panic than there are threads.
+    #[test]
+    fn an_input_whose_reader_panics_has_a_read_error_and_the_others_are_read() {
+        let count = 5 * MAX_READERS as u32;
+        let inputs: Vec<OddInput> = (0..count).map(|input| OddInput(input, input % 3)).collect();
+        let readers = InputReaders::start(inputs, 4).unwrap();
+        let mut batches = vec![0; count as usize];
+        loop {
+            let next = readers.next(4);
+            if next.is_empty() {
+                break;
+            }
+            next.iter().for_each(|batch| batches[batch.input as usize] += 1);
+        }
+        assert!((0..count).zip(&batches).all(|(input, read)| *read == input % 3), "{batches:?}");
+        for (input, ending) in (0..).zip(readers.finish()) {
+            let note = ending.note.unwrap_or_default();
+            if input % 2 == 0 {
+                assert_eq!(note, format!("the end of {input}"));
+            } else {
+                let start = format!("read_error: reading failed at offset {}: the thread", 10 * (input % 3));
+                assert!(note.starts_with(&start), "{note}");
+            }
+        }
     }
 }

@@ -6,21 +6,21 @@ use ibscope_parsers::Qpn;
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
-/// Whether any of some packets had a right ICRC, and whether any had a wrong one. In one byte, because
-/// each tracked connection has it.
+/// Whether some packet had a correct ICRC, and whether some packet had a wrong one. In one byte,
+/// because each tracked connection has these outcomes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IcrcsSeen(u8);
+pub struct IcrcOutcomes(u8);
 
-impl IcrcsSeen {
-    /// Adds a packet; neither is true if its ICRC was not checked.
+impl IcrcOutcomes {
+    /// Adds a packet; both arguments are false if its ICRC was not checked.
     #[inline]
-    pub const fn add(&mut self, is_right: bool, is_wrong: bool) {
-        self.0 |= is_right as u8 | (is_wrong as u8) << 1;
+    pub const fn add(&mut self, is_correct: bool, is_wrong: bool) {
+        self.0 |= is_correct as u8 | (is_wrong as u8) << 1;
     }
 
-    /// True if at least one was right.
+    /// True if at least one was correct.
     #[must_use]
-    pub const fn has_right(self) -> bool {
+    pub const fn has_correct(self) -> bool {
         self.0 & 1 != 0
     }
 
@@ -111,7 +111,7 @@ pub struct ConnectionEnd {
     /// The ledgers overflowed.
     pub overflowed: bool,
     /// ICRCs of its packets.
-    pub icrcs: IcrcsSeen,
+    pub icrcs: IcrcOutcomes,
     /// Second observations of its requests, in relation to their ACKs; when the inputs are combined, of
     /// all requests between its ports.
     pub copy_order: CopyOrder,
@@ -135,7 +135,7 @@ impl ConnectionEnd {
             psn_spans: [None; 3],
             datagram_spans: Vec::new(),
             overflowed: false,
-            icrcs: IcrcsSeen::default(),
+            icrcs: IcrcOutcomes::default(),
             copy_order: CopyOrder::default(),
             partners: [Vec::new(), Vec::new()],
             health: None,

@@ -3,9 +3,9 @@
 use super::health::BriefHealth;
 use super::profile::{RetransmissionSums, Traffic};
 use super::{
-    BinSums, ConnectionKey, ConnectionPaths, Continuity, MissingMessages, MpiTotals, OperationMix, PackedBins,
-    RdmaSums, Recorder, RequiredDetection, SampledSums, SizeCategory, SizeClass, SizeSums, StorageSums, TimeBin,
-    TimingKey, UpperLayerVotes, VecMap, Votes,
+    BinSums, ConnectionKey, ConnectionPaths, Continuity, MissingMessages, MpiTotals, OperationMix, OtherInputs,
+    PackedBins, RdmaSums, Recorder, RequiredDetection, SampledSums, SizeCategory, SizeClass, SizeSums, StorageSums,
+    TimeBin, TimingKey, UpperLayerVotes, VecMap, Votes,
 };
 use ibscope_parsers::Qpn;
 use smallvec::SmallVec;
@@ -102,6 +102,12 @@ pub struct ConnectionTotals {
 const _: () = assert!(size_of::<ConnectionTotals>() <= 768);
 
 impl ConnectionTotals {
+    /// True if both ports were captured, in one input or in two that overlap in time.
+    #[must_use]
+    pub const fn is_at_both_ports(&self) -> bool {
+        self.continuity.is_observed_twice || !matches!(self.continuity.other_inputs, OtherInputs::None)
+    }
+
     /// Evidence for library and rank.
     #[must_use]
     pub fn votes(&self) -> &Votes {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Largest jump of PSNs that counts as a gap of missing packets. A larger one may also be a new
 /// connection on a reused queue pair number.
-pub const MAX_HOLE: i64 = 1 << 16;
+pub const MAX_GAP: i64 = 1 << 16;
 
 /// Missing packets of a connection, by sequence numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,8 +16,8 @@ pub struct Continuity {
     /// Request packets, between the first and the last observed one, that were not observed.
     pub missing_requests: u64,
     /// The missing packets are uncertain: READ requests of unknown length precede gaps, or PSNs
-    /// jump too far, or an input that does not count contains packets before or after those that
-    /// do, or two inputs that follow each other may hold the same packet.
+    /// jump too far, or an uncounted input holds packets before or after the counted inputs, or two
+    /// inputs that follow each other may hold the same packet.
     pub uncertain: bool,
     /// True if READ requests were observed before the path MTU was known, so `expected_responses`
     /// is too low.
@@ -68,16 +68,16 @@ pub struct Continuity {
     pub lost_on_fabric: u64,
     /// The inputs that count hold every packet twice: they have two observation points.
     pub is_observed_twice: bool,
-    /// Inputs that do not count observed the connection too: they may hold packets that the others
-    /// miss.
-    pub is_in_other_inputs: bool,
+    /// Whether inputs that do not count observed the connection too. Set when the inputs are combined.
+    #[serde(skip)]
+    pub other_inputs: OtherInputs,
     /// Inputs that hold packets of the connection. Set when the inputs are combined.
     #[serde(skip)]
     pub held_by: InputSet,
     /// The ledgers overflowed.
     pub has_overflowed: bool,
-    /// Packets repeat as neither one nor two observation points explain, and not all equally often. Set
-    /// when the inputs are combined.
+    /// Packets appear more often than one or two observation points explain, and not all equally often.
+    /// Set when the inputs are combined.
     #[serde(skip)]
     pub has_unclear_copies: bool,
     /// The PSNs of all packets, each once, by role. Only with several inputs, which it compares.
@@ -86,11 +86,23 @@ pub struct Continuity {
     pub later_packets: PsnDigest,
     /// Distances between the PSNs of requests.
     pub psn_steps: PsnSteps,
-    /// Packets have a wrong ICRC, and others of the same port in the same input have a right one: they
+    /// Packets have a wrong ICRC, and others of the same port in the same input have a correct one: they
     /// were damaged or changed, so their headers and contents prove nothing. Set when the inputs are
     /// combined.
     #[serde(skip)]
     pub has_damaged: bool,
+}
+
+/// Inputs that hold a connection beside those that count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OtherInputs {
+    /// There are none at the same time.
+    #[default]
+    None,
+    /// Inputs that overlap in time hold the same packets, or count as one union.
+    Same,
+    /// They may hold packets that the inputs that count miss.
+    Different,
 }
 
 /// A set of inputs. All inputs from the 64th on count as one.
@@ -186,10 +198,10 @@ impl Continuity {
     /// missing between the parts, or be in both.
     pub fn add(&mut self, later: &Self) {
         let next = self.last_request.zip(later.first_psn);
-        let hole = next.map_or(0, |(last, first)| i64::from(Psn::new(first).since(Psn::new(last))) - 1);
-        let is_hole = (0..=MAX_HOLE).contains(&hole);
-        self.missing_requests += later.missing_requests + if is_hole { hole.cast_unsigned() } else { 0 };
-        self.uncertain |= later.uncertain || !is_hole;
+        let gap = next.map_or(0, |(last, first)| i64::from(Psn::new(first).since(Psn::new(last))) - 1);
+        let is_gap = (0..=MAX_GAP).contains(&gap);
+        self.missing_requests += later.missing_requests + if is_gap { gap.cast_unsigned() } else { 0 };
+        self.uncertain |= later.uncertain || !is_gap;
         self.guessed_reads |= later.guessed_reads;
         self.first_psn = self.first_psn.or(later.first_psn);
         self.request_packets += later.request_packets;
@@ -212,7 +224,7 @@ impl Continuity {
         self.naks_unobserved += later.naks_unobserved;
         self.lost_on_fabric += later.lost_on_fabric;
         self.is_observed_twice &= later.is_observed_twice;
-        self.is_in_other_inputs |= later.is_in_other_inputs;
+        self.other_inputs = self.other_inputs.max(later.other_inputs);
         self.has_overflowed |= later.has_overflowed;
         self.has_unclear_copies |= later.has_unclear_copies;
         self.psn_steps.join(later.psn_steps);

@@ -1,11 +1,17 @@
 //! How much of a capture was decoded: part of every result.
 
 use super::pause_series::PauseSeries;
+use super::sampling::rate_text;
 use super::{MirrorLoss, SampleSources, SamplerSteps, SequenceRuns, TimestampStats, duration};
 use ibscope_parsers::link::{NotInfiniband, TunnelKind, TunnelPath};
+use ibscope_parsers::sampled::UnreadSample;
 use ibscope_parsers::{Layer, ParseError};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Bound;
 
 /// Counts over the records of one input or of all inputs. `records = infiniband + other_frames +
 /// undecoded`.
@@ -32,7 +38,7 @@ pub struct Coverage {
     pub mirrored_frames_left_out: u64,
     /// Frames from samples, by the rate that the samples state: one of this many packets.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
-    pub sampling_rates: BTreeMap<u32, u64>,
+    pub sampling_rates: BTreeMap<SamplingRate, u64>,
     /// Frames from samples whose rate is not kept, because there are more than `MAX_RATES`
     /// different rates.
     #[serde(skip_serializing_if = "is_zero", default)]
@@ -83,8 +89,8 @@ pub struct Coverage {
     /// Connections with too many runs of sequence numbers: older retransmissions were not
     /// detected.
     pub window_overflows: u64,
-    /// Connections whose packets are observed as often as with more than two observation points, or with a
-    /// second one for a part of the time: each packet counts once, and their retransmissions are unknown.
+    /// Connections whose packets appear more often than one or two observation points explain: each packet
+    /// counts once, and their retransmissions are unknown.
     #[serde(default)]
     pub unclear_copies: u64,
     /// MPI messages with a known start and an unknown end.
@@ -215,10 +221,77 @@ const MAX_PAUSE_SENDERS: usize = 1 << 10;
 /// than one rate have no estimates.
 const MAX_RATES: usize = 16;
 
+/// The rate 1/N that a sample states; N need not be whole. Rates sort by N.
+#[derive(Clone, Copy, Debug)]
+pub struct SamplingRate(f64);
+
+impl SamplingRate {
+    /// The rate of samples that take one of this many packets.
+    #[must_use]
+    pub const fn new(one_in: f64) -> Self {
+        Self(one_in)
+    }
+
+    /// The N of the rate.
+    #[must_use]
+    pub const fn one_in(self) -> f64 {
+        self.0
+    }
+}
+
+impl Ord for SamplingRate {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl PartialOrd for SamplingRate {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for SamplingRate {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for SamplingRate {}
+
+impl fmt::Display for SamplingRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&rate_text(self.0))
+    }
+}
+
+/// A text, because it is the key of a map: `4`, or `3.3333333348855376`.
+impl Serialize for SamplingRate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for SamplingRate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let one_in = text.parse().ok().filter(|one_in: &f64| one_in.is_finite() && *one_in >= 0.0);
+        one_in.map(Self).ok_or_else(|| D::Error::custom(format!("no sampling rate: {text}")))
+    }
+}
+
+/// Maximum number of names of sFlow samples with unknown formats and protocols. The first ones are kept, so
+/// that the result does not depend on the order of the records.
+const MAX_SAMPLE_FORMATS: usize = 64;
+
+/// What the names of unread samples start with, and the name of those beyond [`MAX_SAMPLE_FORMATS`].
+const UNREAD_SAMPLE: &str = "sFlow with unknown ";
+const OTHER_UNREAD_SAMPLES: &str = "sFlow with other unread samples";
+
 impl Coverage {
     /// Adds frames from samples with this rate.
-    pub fn add_sampled(&mut self, one_in: u32, frames: u64) {
-        *self.sampling_rates.entry(one_in).or_default() += frames;
+    pub fn add_sampled(&mut self, one_in: f64, frames: u64) {
+        *self.sampling_rates.entry(SamplingRate::new(one_in)).or_default() += frames;
         if self.sampling_rates.len() > MAX_RATES {
             self.sampling_rates_left_out += self.sampling_rates.pop_last().map_or(0, |(_, frames)| frames);
         }
@@ -238,6 +311,19 @@ impl Coverage {
         }
     }
 
+    /// Drops the names of unread samples beyond the limit and counts the samples under one name. A damaged
+    /// capture may have any number of formats.
+    fn bound_sample_formats(&mut self) {
+        let is_named = |name: &&String| name.starts_with(UNREAD_SAMPLE);
+        let from = || (Bound::Included(UNREAD_SAMPLE), Bound::Unbounded);
+        let named = self.undecoded.range::<str, _>(from()).map(|(name, _)| name).take_while(is_named);
+        let beyond: Vec<String> = named.skip(MAX_SAMPLE_FORMATS).cloned().collect();
+        for name in beyond {
+            let samples = self.undecoded.remove(&name).unwrap_or(0);
+            *self.undecoded.entry(OTHER_UNREAD_SAMPLES.to_owned()).or_default() += samples;
+        }
+    }
+
     /// Adds the counts of another part of the same input, or of another input.
     pub fn merge(&mut self, other: &Self) {
         self.records += other.records;
@@ -252,6 +338,7 @@ impl Coverage {
                 *into.entry(name.clone()).or_default() += count;
             }
         }
+        self.bound_sample_formats();
         for (what, pauses) in &other.pauses {
             self.pauses.entry(what.clone()).or_default().merge(pauses);
         }
@@ -262,7 +349,7 @@ impl Coverage {
             own.lost_frames += loss.lost_frames;
         }
         self.mirrored_frames_left_out += other.mirrored_frames_left_out;
-        other.sampling_rates.iter().for_each(|(one_in, frames)| self.add_sampled(*one_in, *frames));
+        other.sampling_rates.iter().for_each(|(rate, frames)| self.add_sampled(rate.one_in(), *frames));
         self.sampling_rates_left_out += other.sampling_rates_left_out;
         self.sampler_steps.merge(&other.sampler_steps);
         self.repeated_samples += other.repeated_samples;
@@ -353,19 +440,27 @@ impl Coverage {
         self.sampling_rates.values().sum::<u64>() + self.sampling_rates_left_out
     }
 
-    /// The rate of all packets: samples take one of this many. `None` if not all packets are from
-    /// samples, or if the samples state several rates.
+    /// The rate of all packets. `None` if not all packets are from samples, or if the samples state several
+    /// rates.
     #[must_use]
-    pub fn stated_one_in(&self) -> Option<u32> {
-        let one_in = self.sampling_rates.keys().next().copied();
-        one_in.filter(|_| self.sampling_rates.len() == 1 && self.sampled_frames() == self.infiniband)
+    pub fn common_rate(&self) -> Option<SamplingRate> {
+        let rate = self.sampling_rates.keys().next().copied();
+        rate.filter(|_| self.sampling_rates.len() == 1 && self.sampled_frames() == self.infiniband)
     }
 
-    /// The N of "one of N packets" for the captured samples, if the samplers take one of `one_in`
-    /// packets. Samples that were lost, or dropped by the agent, raise N.
+    /// The N of the rate of all packets, rounded up: 1 only if each packet is a sample.
+    #[must_use]
+    pub fn stated_one_in(&self) -> Option<u32> {
+        self.common_rate().map(|rate| rate.one_in().ceil() as u32)
+    }
+
+    /// The N of "one of N packets" for the captured samples, if the samplers take one of `one_in` packets:
+    /// if this is the N of the rate of all packets, rounded up, the exact N counts. Samples that were lost,
+    /// or dropped by the agent, raise N.
     #[must_use]
     pub fn with_lost_samples(&self, one_in: u32) -> f64 {
-        self.sample_sources.with_lost_samples(f64::from(one_in))
+        let exact = self.common_rate().filter(|_| self.stated_one_in() == Some(one_in));
+        self.sample_sources.with_lost_samples(exact.map_or(f64::from(one_in), SamplingRate::one_in))
     }
 
     /// Records that are not InfiniBand.
@@ -397,6 +492,8 @@ pub struct BatchCounts {
     pub counts: Coverage,
     /// Other frames by the outermost tunnel and kind.
     pub other: BTreeMap<(Option<TunnelKind>, NotInfiniband), u64>,
+    /// Samples without a frame that can be read, by the outermost tunnel.
+    pub unread_samples: BTreeMap<(Option<TunnelKind>, UnreadSample), u64>,
     /// InfiniBand packets in tunnels by the outermost one.
     pub encapsulated: BTreeMap<TunnelKind, u64>,
     /// Sequence numbers of mirrored frames.
@@ -413,6 +510,11 @@ impl BatchCounts {
     /// Counts a frame that is not InfiniBand, and that has these tunnels around it.
     pub fn add_other(&mut self, path: &TunnelPath, what: NotInfiniband) {
         *self.other.entry((path.outermost(), what)).or_default() += 1;
+    }
+
+    /// Counts a sample without a frame that can be read, in a datagram that has these tunnels around it.
+    pub fn add_unread(&mut self, path: &TunnelPath, what: UnreadSample) {
+        *self.unread_samples.entry((path.outermost(), what)).or_default() += 1;
     }
 
     /// Counts a record that cannot be decoded.
@@ -434,6 +536,12 @@ impl BatchCounts {
             let counts = if what.may_hold_roce() { &mut coverage.undecoded } else { &mut coverage.other_frames };
             *counts.entry(name).or_default() += count;
         }
+        for ((tunnel, what), count) in self.unread_samples {
+            let inside = tunnel.filter(|tunnel| *tunnel != TunnelKind::Sflow);
+            let inside = inside.map(|tunnel| format!(" in {tunnel}")).unwrap_or_default();
+            *coverage.undecoded.entry(format!("{} with {what}{inside}", TunnelKind::Sflow)).or_default() += count;
+        }
+        coverage.bound_sample_formats();
         coverage.encapsulated = self.encapsulated.iter().map(|(kind, count)| (kind.to_string(), *count)).collect();
         for ((layer, is_truncated), count) in self.failed {
             let why = if is_truncated { "truncated" } else { "not valid" };
@@ -463,9 +571,54 @@ mod tests {
     fn sampling_rates_beyond_the_bound_are_counted() {
         for rates in [MAX_RATES, MAX_RATES + 1] {
             let mut coverage = Coverage::default();
-            (0..rates).for_each(|rate| coverage.add_sampled(rate as u32, 3));
+            (0..rates).for_each(|rate| coverage.add_sampled(rate as f64 + 0.5, 3));
             let beyond = (rates - MAX_RATES) as u64;
             assert_eq!((coverage.sampling_rates.len(), coverage.sampling_rates_left_out), (MAX_RATES, 3 * beyond));
+        }
+    }
+
+    #[test]
+    fn sampling_rates_keep_their_fractions() {
+        let mut coverage = Coverage { infiniband: 5, ..Coverage::default() };
+        coverage.add_sampled(10.0 / 3.0, 2);
+        coverage.add_sampled(10.0 / 3.0, 3);
+        assert_eq!((coverage.common_rate(), coverage.stated_one_in()), (Some(SamplingRate::new(10.0 / 3.0)), Some(4)));
+        assert_eq!(
+            [coverage.with_lost_samples(4), coverage.with_lost_samples(7)].map(Some),
+            [10.0 / 3.0, 7.0].map(Some)
+        );
+        coverage.add_sampled(3.0, 1);
+        coverage.add_sampled(4.0, 1);
+        assert_eq!(coverage.common_rate(), None);
+        let text = serde_json::to_string(&coverage).expect("written");
+        assert!(text.contains(r#""4":1"#), "{text}");
+        assert_eq!(serde_json::from_str::<Coverage>(&text).expect("read"), coverage);
+        let rates: Vec<String> = coverage.sampling_rates.keys().map(ToString::to_string).collect();
+        assert_eq!(rates, ["3", "3.3", "4"]);
+        assert!(
+            ["NaN", "-1", "x"].iter().all(|text| serde_json::from_str::<SamplingRate>(&format!("\"{text}\"")).is_err())
+        );
+    }
+
+    /// In any order of the parts, and with the samples of formats that are left out.
+    #[test]
+    fn unknown_sample_formats_beyond_the_bound_are_counted() {
+        let of = |formats: &mut dyn Iterator<Item = usize>| {
+            let mut sum = Coverage::default();
+            for format in formats {
+                let mut one = BatchCounts::default();
+                one.add_unread(&TunnelPath::default(), UnreadSample::Format((format as u32) << 12 | 1));
+                sum.merge(&one.into_coverage());
+            }
+            sum
+        };
+        for formats in [MAX_SAMPLE_FORMATS, MAX_SAMPLE_FORMATS + 1, 3 * MAX_SAMPLE_FORMATS] {
+            let found = of(&mut (0..formats));
+            let beyond = formats - MAX_SAMPLE_FORMATS;
+            assert_eq!(found.undecoded.get(OTHER_UNREAD_SAMPLES).copied().unwrap_or(0), beyond as u64);
+            assert_eq!(found.undecoded.len(), MAX_SAMPLE_FORMATS + usize::from(beyond > 0));
+            assert_eq!(found.undecoded.get("sFlow with unknown sample format 0:1"), Some(&1));
+            assert_eq!(of(&mut (0..formats).rev()), found);
         }
     }
 

@@ -424,7 +424,7 @@ mod tests {
     }
 
     /// The source of interface `index` of one switch.
-    fn source(index: u32) -> MirrorSession {
+    fn source(index: u64) -> MirrorSession {
         MirrorSession { kind: TunnelKind::Sflow, session: index, ..header(1, 0).session }
     }
 
@@ -525,7 +525,7 @@ mod tests {
         for sources in [MAX_PAIR_SOURCES, MAX_PAIR_SOURCES + 1] {
             let mut all = MirrorSequences::default();
             let mut runs = SequenceRuns::default();
-            (1..=sources).for_each(|index| runs.add_packet(source(index as u32), pair));
+            (1..=sources).for_each(|index| runs.add_packet(source(index as u64), pair));
             all.add(&runs);
             assert_eq!(all.sample_sources().points(pair.0, pair.1), Some(MAX_PAIR_SOURCES as u32));
         }

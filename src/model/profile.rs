@@ -167,6 +167,9 @@ pub struct ConnectionRow {
     pub sampled: Option<Box<SampledConnection>>,
     /// Its packets by path fields; empty in profiles that were written before these were read.
     pub paths: ConnectionPaths,
+    /// True if the captures show it at both of its ports, at the same time; `None` in profiles that were
+    /// written before this was stored.
+    pub is_at_both_ports: Option<bool>,
 }
 
 /// Coverage of a pair's packets and messages by the capture: shown with every count of the

@@ -315,6 +315,16 @@ impl EstimateQuality {
     }
 }
 
+/// The N of a rate 1/N: without a fraction if it is almost whole.
+pub(crate) fn rate_text(one_in: f64) -> String {
+    let from_whole = (one_in - one_in.round()).abs();
+    match one_in {
+        _ if from_whole < 0.005 || one_in > 1.95 && from_whole < 0.05 => format!("{one_in:.0}"),
+        ..2.0 => format!("{one_in:.2}"),
+        _ => format!("{one_in:.1}"),
+    }
+}
+
 impl Sampling {
     /// The variance of a rate that differs between sources by at most this factor: the interval is wide
     /// enough for the errors of sampling at either end.
@@ -339,8 +349,7 @@ impl Sampling {
     #[must_use]
     pub fn describe(&self) -> String {
         let rate = match self.one_in {
-            Some(one_in) if one_in.fract() < 0.05 => format!("1 in {one_in:.0} ({})", self.source.name()),
-            Some(one_in) => format!("1 in {one_in:.1} ({})", self.source.name()),
+            Some(one_in) => format!("1 in {} ({})", rate_text(one_in), self.source.name()),
             None => "at an unknown rate".to_owned(),
         };
         format!("sampled {rate}; counts are of the sample, times are biased")
@@ -584,6 +593,13 @@ mod tests {
         let two = known(1000, SamplingWeight { one_in: 10.0, points: Independent(2) });
         assert_eq!((one.estimate, two.estimate), (5000, 5000));
         assert!(two.high - two.low < one.high - one.low);
+    }
+
+    #[test]
+    fn rates_have_a_fraction_unless_they_are_almost_whole() {
+        let half = f64::from(u16::MAX) / 32_768.0;
+        let texts = [half, 4.0, 3.333, 4.02, 1.04, 1.0, 1.25, 1000.0].map(rate_text);
+        assert_eq!(texts, ["2", "4", "3.3", "4", "1.04", "1", "1.25", "1000"]);
     }
 
     /// Three points take three times as many samples. If the number is not known, the interval holds the

@@ -4,9 +4,8 @@
 //! drops every table without times.
 
 use super::{AnalysisOptions, PipelineError};
-use crate::model::RdmaSums;
 use crate::model::profile::{RetransmissionSums, Traffic};
-use crate::model::{Profile, duration};
+use crate::model::{Profile, RdmaSums, duration};
 use crate::ranks::rankmap;
 
 /// Start of the note on a window, which is a note on the command and not on the analysis.

@@ -228,7 +228,7 @@ struct SampledInput {
     packets: PacketSample,
     /// Smallest and largest time of any record, nanoseconds since the epoch.
     span_ns: Option<(i64, i64)>,
-    /// The inputs whose first record this one holds; itself is one.
+    /// The inputs whose first record this one holds, including itself.
     first_records: BTreeSet<usize>,
 }
 
@@ -350,8 +350,8 @@ pub(super) fn notes(inputs: &[Input], aligned: &Alignment, pipes: &[bool], optio
     notes
 }
 
-/// Notes on inputs that are files of one capture, one soon after the other, but are not in one stream,
-/// because they were analyzed separately.
+/// Notes on consecutive files of one capture that are not in one stream because they were analyzed
+/// separately.
 pub(super) fn seam_notes(
     inputs: &[Input],
     extras: &[InputExtras],
@@ -360,7 +360,7 @@ pub(super) fn seam_notes(
 ) -> Vec<String> {
     let joined = join_streams(extras.iter().map(|extra| extra.sample.clone()).collect(), streams);
     let samples: Vec<Option<&PacketSample>> = joined.iter().map(Option::as_ref).collect();
-    // Of a whole stream, at its first input, like the joined samples.
+    // The first input of a stream has the times of the whole stream, as it has the joined samples.
     let spans_ns: Vec<_> = readout.inputs.iter().map(|input| input.times_ns).collect();
     let name = |input: usize| inputs.get(input).map_or("", |input| input.name.as_str());
     let is_near = |[earlier, later]: &[usize; 2]| {
@@ -373,8 +373,8 @@ pub(super) fn seam_notes(
         if let (Some([earlier, _]), Some([_, later])) = (seams.first(), seams.last()) {
             let files = seams.len() as u64 + 1;
             notes.push(format!(
-                "{} to {} ({}) look like one capture in parts, but were analyzed separately: what crosses from one file \
-                 to the next may count twice, or as missing; analyze them in one call, or join them first",
+                "{} to {} ({}) look like one capture in parts, but were analyzed separately: packets and messages at the \
+                 end of a file may count twice, or as missing; analyze them in one call, or join them first",
                 name(*earlier),
                 name(*later),
                 count_of(files, "file"),

@@ -45,14 +45,14 @@ pub(super) struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// The time from which on the files after this one, number `position` of the stream, repeat
-    /// packets of it.
+    /// Time from which later files of the stream may repeat packets of its file number `position`.
     pub(super) fn repeated_from_ns(&self, stream: &[usize], position: usize) -> Option<i64> {
         let behind = stream.get(position + 1..).unwrap_or_default();
         behind.iter().filter_map(|input| self.repeated_from_ns[*input]).min()
     }
 
-    /// How much later an input has the packets that an earlier one has too, in nanoseconds.
+    /// Time in nanoseconds by which an input holds its packets later than the earlier input with the
+    /// same packets; 0 without such an input.
     pub(super) fn apart_ns(&self, input: usize) -> i64 {
         let same = self.look_alikes.iter().find(|same| same.inputs.1 == input);
         same.map_or(0, |same| same.apart_ns.saturating_add(self.apart_ns(same.inputs.0)))
@@ -147,7 +147,7 @@ struct InputState {
 /// begin with records of the file before it. Files of other inputs are compared (`seam`).
 #[derive(Default)]
 struct FollowedFiles {
-    /// The last time of the files before the current one, as long as its records may be theirs too.
+    /// Last time of the files before the current one, while these may hold records of the current one.
     shared_until_ns: Option<i64>,
     /// The longest step to an earlier time within a file, in nanoseconds.
     longest_step_ns: i64,
@@ -179,8 +179,8 @@ pub(super) struct Shard {
     cm_lost: u64,
     /// Packets of connections beyond the limit.
     untracked: u64,
-    /// Records that later files of the stream may repeat, and the number of packets dropped for
-    /// that.
+    /// Records that later files of the stream may repeat, and the number of packets that were dropped
+    /// because an earlier file holds them.
     overlap: FileOverlap,
     overlap_packets: u64,
     /// Events of the packets just processed, and the tracker's number of each connection of the

@@ -11,7 +11,7 @@ use crate::model::duration;
 use crate::reduce::{Accumulator, CountPrecision, TimeSeriesKind};
 use rayon::prelude::*;
 
-/// Bins do not get wider than this. Before, they stop when a whole capture lies in one or two bins.
+/// Maximum width of bins. They stop earlier if a whole capture lies in one or two bins.
 const WIDEST_BIN_NS: i64 = 1 << 60;
 /// Cells of the traffic per row of a table of the profile, about ten bytes each once they are sealed.
 const CELLS_PER_ROW: usize = 32;
@@ -24,8 +24,8 @@ const MANY_BUCKETS: usize = 1 << 19;
 const MAX_BUCKETS: usize = 1 << 22;
 /// Bits of precision that can be dropped while two digits remain.
 const TWO_DIGITS: u32 = 4;
-/// Buckets that the latency histograms may have beyond their bound between two exact counts, four
-/// bytes each; and those for each connection in addition, because a count visits each of them.
+/// Buckets by which the latency histograms may exceed their bound between two exact counts, four bytes
+/// each. Each connection adds some, because an exact count visits each connection.
 const UNCOUNTED_BUCKETS: usize = 1 << 17;
 const UNCOUNTED_PER_CONNECTION: usize = 4;
 /// Maximum number of bits of precision that are dropped. Each histogram then has few buckets.
@@ -76,9 +76,9 @@ impl MemoryBounds {
         self.enforce_with(0, sums);
     }
 
-    /// As [`Self::enforce`], but latencies may have some more buckets than their bound. To count
-    /// buckets exactly means to visit every connection, which takes too long after every round; the
-    /// margin makes it rare. The result is the same if [`Self::enforce`] follows at the end.
+    /// As [`Self::enforce`], but latencies may have some more buckets than their bound. An exact count
+    /// visits every connection, which takes too long after every round; the margin makes exact counts
+    /// rare. The result is the same if [`Self::enforce`] follows at the end.
     pub(super) fn enforce_roughly(&mut self, sums: &mut [&mut Accumulator]) {
         let connections: usize = sums.iter().map(|sums| sums.partials().len()).sum();
         self.enforce_with(UNCOUNTED_BUCKETS + connections * UNCOUNTED_PER_CONNECTION, sums);

@@ -207,15 +207,15 @@ fn combine(
 }
 
 /// The connections of an input that have packets with a wrong ICRC, although other packets of the same
-/// port have a right one. Some hosts capture their own packets before the adapter sets the ICRC: all
-/// packets of that port have a wrong one, and nothing else is wrong with them.
+/// port have a correct one. Some hosts capture their own packets before the adapter sets the ICRC: then
+/// all packets of that port have a wrong ICRC, and are otherwise intact.
 fn damaged_connections(readout: &InputReadout) -> BTreeSet<ConnectionKey> {
     let ends = || readout.shards.iter().flat_map(|shard| &shard.connections);
     let wrong: Vec<ConnectionKey> = ends().filter(|end| end.icrcs.has_wrong()).map(|end| end.key).collect();
     if wrong.is_empty() {
         return BTreeSet::new();
     }
-    let right: BTreeSet<Endpoint> = ends().filter(|end| end.icrcs.has_right()).map(|end| end.key.src).collect();
+    let right: BTreeSet<Endpoint> = ends().filter(|end| end.icrcs.has_correct()).map(|end| end.key.src).collect();
     wrong.into_iter().filter(|key| right.contains(&key.src)).collect()
 }
 

@@ -21,7 +21,7 @@ use std::mem::take;
 /// Connections that one thread fills in at a time. Results do not depend on the number.
 const BLOCK: usize = 1 << 11;
 
-/// Rows of senders of a block that are not joined, in addition to as many as there are joined ones.
+/// A block joins its rows of senders when the unjoined rows exceed the joined ones by this number.
 /// Results do not depend on the number.
 const UNJOINED_ROWS: usize = 1 << 15;
 
@@ -62,7 +62,7 @@ pub(super) fn fill(
     };
     let mut connections = connections.into_iter().enumerate();
     let mut filled: Vec<Profile> = Vec::new();
-    // Parts that were appended: their tables need no new memory.
+    // Parts that were appended and whose tables are reused, so that they need no new memory.
     let mut empty: Vec<Profile> = Vec::new();
     loop {
         // Few blocks at a time, so that their tables exist twice for a short time only.
@@ -123,6 +123,7 @@ fn add(
 ) {
     let detection = &identified.detection;
     let key = &connection.key;
+    let is_at_both_ports = connection.is_at_both_ports();
     let mpi_sums = connection.mpi.map(|sums| *sums).unwrap_or_default();
     let receiver = QueuePair { endpoint: key.dst, qpn: key.dest_qp };
     let sender = if key.is_datagram() {
@@ -157,6 +158,7 @@ fn add(
             })
         }),
         paths: connection.paths,
+        is_at_both_ports: Some(is_at_both_ports),
     });
     let class = identified.classes.get(index).copied().unwrap_or_default();
     // Other messages may look like commands: the class has the evidence of the whole connection.

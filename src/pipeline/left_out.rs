@@ -48,13 +48,13 @@ pub(super) fn notes(coverage: &Coverage, cm: u64, options: &AnalysisOptions) -> 
         ),
         (
             coverage.window_overflows,
-            "connections with more PSN gaps than are tracked",
+            "connections with more PSN gaps than ibscope tracks",
             "Late retransmissions may count as new packets, so the coverage of these connections is unknown",
         ),
         (
             coverage.unclear_copies,
-            "connections whose packets are observed as often as with more than two observation points, or with a second one for a part of the time",
-            "Each packet counts once, and their retransmissions are unknown; capture each port once, all the time",
+            "connections whose packets appear more often than one or two observation points explain",
+            "Each packet counts once, and their retransmissions are unknown; mirror each port once, for the whole capture",
         ),
         (
             coverage.messages_evicted,

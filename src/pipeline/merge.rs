@@ -351,7 +351,7 @@ fn clocks(
     if !differs(&aligned) {
         return Ok(aligned);
     }
-    // Maybe these are some of the inputs whose clocks one merge found together: without the others,
+    // These may be some of the inputs whose clocks one merge found together: without the other inputs,
     // their packets may give other clocks.
     let set = rests.iter().find_map(|rest| Some(rest.merge_clock?.set));
     let known = |rest: &InputExtras| {

@@ -8,9 +8,9 @@ use rayon::ThreadPool;
 use rayon::prelude::*;
 use std::path::PathBuf;
 
-/// Calls `show` with packets in order of time: each input in file order, the inputs merged. It also
-/// gets the time of the first record of all inputs, from which relative times count, and returns
-/// false to stop. Returns the coverage, and a note for each input that ended early.
+/// Calls `show` with packets in order of time: each input in file order, the inputs merged. `show` also
+/// gets the time of the first record of all inputs, from which relative times count, and returns false
+/// to stop. `inspect` returns the coverage, and a note for each input that ended early.
 pub fn inspect(
     paths: &[PathBuf],
     options: &AnalysisOptions,

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: [u8; 8] = *b"ibsparts";
-const VERSION: u32 = 26;
+const VERSION: u32 = 27;
 /// Higher levels compress such numbers no better and take several times as long.
 const ZSTD_LEVEL: i32 = 2;
 /// Largest ratio of compression. A larger ratio in a file means damage, and no memory is reserved

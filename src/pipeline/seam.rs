@@ -46,7 +46,7 @@ pub(super) struct Seams<'a> {
     source: SourceOptions,
     /// Pairs of inputs of which the first holds the first record of the second.
     pub(super) first_records: BTreeSet<(usize, usize)>,
-    /// Both mirror copies of a packet may be the same record: in some input they are.
+    /// True if some input holds two mirror copies that are equal records, so that other inputs may too.
     pub(super) has_copies: bool,
     compared: BTreeMap<(usize, usize), Seam>,
 }
@@ -158,7 +158,7 @@ const ERF_TIME_BYTES: usize = 8;
 /// The copies of a packet pass both ports within this time.
 const COPY_NS: u64 = 1_000_000;
 
-/// What distinguishes a record.
+/// Identity of a record.
 #[derive(Clone, Copy)]
 struct RecordId {
     /// Nanoseconds since the epoch.

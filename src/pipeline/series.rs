@@ -167,8 +167,8 @@ impl RowCounts {
         self.series + self.apart[shift as usize..].iter().sum::<u64>()
     }
 
-    /// The fewest doublings after which there are at most `max_rows` rows, and whether there are. If
-    /// no width leads to so few, bins wider than those with the fewest rows have no benefit.
+    /// The fewest doublings after which there are at most `max_rows` rows, and true. If no width leads
+    /// to so few rows, the fewest doublings that lead to the smallest number of rows, and false.
     fn shift(&self, max_rows: usize) -> (u32, bool) {
         // Times before and after 1970 never share a bin.
         let fewest = self.rows(SHIFTS);

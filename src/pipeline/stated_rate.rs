@@ -69,16 +69,16 @@ pub(super) fn stated_rate<'a>(
 
 /// Distances between samples that show the sampler.
 const MIN_SAMPLER_STEPS: u64 = 60;
-/// Relative difference from the stated rate that is no mistake: agents read the pool at other times
-/// than the sample.
+/// Largest relative difference from the stated rate that does not contradict it: agents read the pool
+/// at other times than they take the sample.
 const POOL_TOLERANCE: f64 = 0.02;
 /// Relative variance of the distances below which they are regular. Those of a random sampler have 1,
 /// and those that agents draw evenly from 1 to 2N - 1 have a third.
 const REGULAR: f64 = 0.1;
 
 /// The real distance between samples if it contradicts the stated one, and whether the distances are
-/// regular. If all are exactly the stated one, the agent does not count the pool but multiplies the
-/// samples, which shows nothing.
+/// regular. If every distance is exactly the stated one, the agent does not count the pool but multiplies
+/// the number of samples, so the distances prove nothing.
 fn sampler(steps: &SamplerSteps, stated: f64) -> (Option<f64>, bool) {
     let (spread, mean) = (steps.spread().filter(|_| steps.steps >= MIN_SAMPLER_STEPS), steps.mean());
     let Some(((step, variance), mean)) = spread.zip(mean) else { return (None, false) };

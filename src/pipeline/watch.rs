@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// Maximum time that packets wait for a fuller batch before they are counted.
 const BATCH_TIMEOUT: Duration = Duration::from_millis(50);
-/// Showing the sums takes at most one part in this many of the time.
+/// `show` takes at most the time divided by this number.
 const TIME_SHARE_DIVISOR: u32 = 10;
 
 /// An input that grows.
@@ -25,9 +25,8 @@ pub enum WatchedInput {
     Sflow(SflowListener),
 }
 
-/// Follows an input until its end or until it is stopped. Calls
-/// `show` with the sums so far every `interval`. Returns the profile, or `None` if `watch` was
-/// stopped before the first packet.
+/// Follows an input until its end or until it is stopped. Calls `show` with the sums so far every
+/// `interval`. Returns the profile, or `None` if `watch` was stopped before the first packet.
 pub fn watch(
     watched: WatchedInput,
     options: &AnalysisOptions,

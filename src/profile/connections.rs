@@ -60,6 +60,12 @@ pub(super) fn table() -> Table<ConnectionRow> {
         .column("missing_messages", Count, "MPI messages that began and whose length is unknown; no other column counts them", |row| {
             row.coverage.missing_messages
         })
+        .column(
+            "captured_ports",
+            Number,
+            "number of its two ports whose traffic the captures show at the same time: 1 or 2; null in profiles that were written before this column existed",
+            |row| row.is_at_both_ports.map(|both| if both { 2_u32 } else { 1 }),
+        )
         .counts(Traffic::COLUMNS, |row| row.traffic.values())
         .counts(RetransmissionSums::COLUMNS, |row| row.retransmissions.values())
         .with(path_columns::of_connections)
@@ -121,6 +127,7 @@ fn read_part(table: &TableReader<'_>) -> Result<Vec<ConnectionRow>, ProfileError
     let missing = if has_jobs { table.u64s(["missing_packets", "missing_messages"])? } else { Vec::new() };
     let traffic = table.u64s(names(Traffic::COLUMNS))?;
     let retransmissions = table.u64s(names(RetransmissionSums::COLUMNS))?;
+    let captured_ports = if table.has("captured_ports") { table.u32("captured_ports")? } else { Vec::new() };
     let samples = SampleColumns::of(table)?;
     let has_classes = table.has("class");
     let classes = if has_classes { table.text("class")? } else { Vec::new() };
@@ -136,7 +143,7 @@ fn read_part(table: &TableReader<'_>) -> Result<Vec<ConnectionRow>, ProfileError
             src: endpoint(&src)?,
             dst: endpoint(&dst)?,
             kind: table.parse_name(&kind, row, TrafficKind::ALL, TrafficKind::name, "not a kind of traffic")?,
-            service: table.value(&service, row)? as u8,
+            service: service_code(table, &service, row)?,
             dest_qp: Qpn::new(table.value(&dest_qp, row)?),
             src_qp: src_qp.get(row).copied().flatten().map(Qpn::new),
             src_qp_evidence: src_qp_evidence.get(row).copied().flatten().map(|text| printable(text).into()),
@@ -170,9 +177,16 @@ fn read_part(table: &TableReader<'_>) -> Result<Vec<ConnectionRow>, ProfileError
             },
             sampled: samples.get(row).map(Box::new),
             paths: ConnectionPaths::new(),
+            is_at_both_ports: captured_ports.get(row).copied().flatten().map(|ports| ports > 1),
         })
     };
     (0..table.rows()).map(row).collect()
+}
+
+/// The upper three bits of an opcode.
+fn service_code(table: &TableReader<'_>, column: &[Option<u32>], row: usize) -> Result<u8, ProfileError> {
+    table.field(("service_code", column), row, 7)?;
+    Ok(table.value(column, row)? as u8)
 }
 
 /// The class in a profile from before it was a column, as far as the other columns show it.
@@ -213,5 +227,27 @@ impl SampleColumns {
         let points = self.ports.get(row).copied().flatten().and_then(SamplingPoints::from_code);
         let weight = one_in.zip(points).map(|(one_in, points)| SamplingWeight { one_in, points });
         Some(SampledConnection { sums, weight, quality: EstimateQuality::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::encode;
+    use super::*;
+
+    #[test]
+    fn service_codes_have_three_bits() {
+        let path = Path::new("connections.parquet");
+        let read = |code: u32| {
+            let table = Table::new("connections.parquet").column("service_code", Number, "a code", |code: &u32| *code);
+            let bytes = encode::bytes(path, [vec![code]].iter(), &table).unwrap();
+            TableFile::open(path, bytes)?.read(|part| Ok(vec![service_code(part, &part.u32("service_code")?, 0)?]))
+        };
+        assert_eq!([0, 7].map(|code| read(code).unwrap()), [[0], [7]]);
+        // As a `u8`, the last one would be 0.
+        for code in [8, 255, 256] {
+            let error = read(code).unwrap_err().to_string();
+            assert!(error.contains(&format!("{code} in `service_code` is larger than 7")), "{error}");
+        }
     }
 }

@@ -188,6 +188,20 @@ impl TableReader<'_> {
             .ok_or_else(|| self.invalid_value(row, "a required value is missing".to_owned()))
     }
 
+    /// A value of a field that holds numbers up to `most`; `None` for null.
+    pub(super) fn field(
+        &self,
+        (name, column): (&str, &[Option<u32>]),
+        row: usize,
+        most: u32,
+    ) -> Result<Option<u32>, ProfileError> {
+        let value = column.get(row).copied().flatten();
+        match value.filter(|value| *value > most) {
+            Some(value) => Err(self.invalid_value(row, format!("{value} in `{name}` is larger than {most}"))),
+            None => Ok(value),
+        }
+    }
+
     pub(super) fn values<const N: usize>(
         &self,
         columns: &[Vec<Option<u64>>],

@@ -12,6 +12,10 @@ use crate::model::table::Table;
 use ibscope_parsers::PathFields;
 use std::path::Path;
 
+/// Columns with a path field, and the largest value of each.
+const FIELDS: [(&str, u32); 7] =
+    [("sl", 15), ("vl", 15), ("p_key", 0xFFFF), ("dscp", 63), ("ecn", 3), ("pcp", 7), ("udp_src_port", 0xFFFF)];
+
 /// One combination of path fields of a connection.
 pub(super) struct PathRow {
     connection: u32,
@@ -64,15 +68,14 @@ pub(super) fn read(path: &Path, bytes: Vec<u8>, connections: &mut [ConnectionRow
 
 fn read_part(table: &TableReader<'_>, connections: usize) -> Result<Vec<PathRow>, ProfileError> {
     let connection = table.u32("connection")?;
-    let names = ["sl", "vl", "p_key", "dscp", "ecn", "pcp", "udp_src_port"];
-    let fields = names.into_iter().map(|name| table.u32(name)).collect::<Result<Vec<_>, ProfileError>>()?;
+    let fields = FIELDS.into_iter().map(|(name, _)| table.u32(name)).collect::<Result<Vec<_>, ProfileError>>()?;
     let beyond = table.text("beyond_limit")?;
     let sums = table.u64s(["packets", "wire_bytes", "retransmitted_packets", "ecn_ce_packets"])?;
     let row = |row: usize| {
         let connection = table.connection(&connection, row, connections)?;
-        let mut values = [None; 7];
-        for (value, column) in values.iter_mut().zip(&fields) {
-            *value = column.get(row).copied().flatten();
+        let mut values = [None; FIELDS.len()];
+        for (value, ((name, most), column)) in values.iter_mut().zip(FIELDS.into_iter().zip(&fields)) {
+            *value = table.field((name, column), row, most)?;
         }
         let [packets, wire_bytes, retransmitted_packets, ecn_ce_packets] = table.values(&sums, row)?;
         let fields = path_fields(values, beyond.get(row).copied().flatten());
@@ -82,8 +85,8 @@ fn read_part(table: &TableReader<'_>, connections: usize) -> Result<Vec<PathRow>
     (0..table.rows()).map(row).collect()
 }
 
-/// The fields of a row; bits beyond the length of a field are ignored.
-fn path_fields(values: [Option<u32>; 7], beyond: Option<&str>) -> PathFields {
+/// The fields of a row.
+fn path_fields(values: [Option<u32>; FIELDS.len()], beyond: Option<&str>) -> PathFields {
     let [sl, vl, p_key, dscp, ecn, pcp, port] = values;
     let Some(p_key) = p_key.filter(|_| beyond != Some("values")) else { return PathFields::OTHERS };
     let byte = |value: Option<u32>| value.unwrap_or(0) as u8;
@@ -98,5 +101,56 @@ fn path_fields(values: [Option<u32>; 7], beyond: Option<&str>) -> PathFields {
         Some(port) => fields.with_port(port as u16),
         None if beyond == Some("ports") => fields.with_port(0).without_port(),
         None => fields,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::encode;
+    use super::*;
+
+    /// Reads a row in which one field has another value.
+    fn read_with(name: &'static str, value: u32, fields: PathFields) -> Result<PathFields, ProfileError> {
+        let path = Path::new("paths.parquet");
+        let mut table = table();
+        table.columns.retain(|column| column.description.name != name);
+        let table = table.column(name, Number, "a field", move |_: &PathRow| value);
+        let sums = PathSums { fields, ..PathSums::default() };
+        let bytes = encode::bytes(path, [vec![PathRow { connection: 0, sums }]].iter(), &table).unwrap();
+        let rows = TableFile::open(path, bytes)?.read(|part| read_part(part, 1))?;
+        Ok(rows[0].sums.fields)
+    }
+
+    #[test]
+    fn values_that_do_not_fit_are_rejected() {
+        let native = PathFields::native([0x10, 0x20]).with_p_key(0xFFFF);
+        let roce = PathFields::roce_v1(0).with_p_key(0xFFFF).with_priority(Some(0)).with_port(49152);
+        for (name, most, fields) in [
+            ("sl", 15, native),
+            ("vl", 15, native),
+            ("p_key", 0xFFFF, native),
+            ("dscp", 63, roce),
+            ("ecn", 3, roce),
+            ("pcp", 7, roce),
+            ("udp_src_port", 0xFFFF, roce),
+        ] {
+            let largest = read_with(name, most, fields).unwrap();
+            let found = match name {
+                "sl" => largest.sl().map(u32::from),
+                "vl" => largest.vl().map(u32::from),
+                "p_key" => largest.p_key().map(u32::from),
+                "dscp" => largest.dscp().map(u32::from),
+                "ecn" => largest.ecn().map(u32::from),
+                "pcp" => largest.priority().map(u32::from),
+                _ => largest.port().map(u32::from),
+            };
+            assert_eq!(found, Some(most), "{name}");
+            // As a `u8` or `u16`, the second one would be 0.
+            for value in [most + 1, 1 << 16, u32::MAX] {
+                let error = read_with(name, value, fields).unwrap_err().to_string();
+                let expected = format!("{value} in `{name}` is larger than {most}");
+                assert!(error.contains("paths.parquet") && error.contains(&expected), "{error}");
+            }
+        }
     }
 }

@@ -43,7 +43,7 @@ const MAX_ALIKE: usize = 1 << 10;
 
 /// Two queue pairs that an exchange states as the ends of a connection, each with the PSN that it
 /// expects first.
-type StatedEnds = [(QueuePair, u32); 2];
+type ConnectionMessageEnds = [(QueuePair, u32); 2];
 
 /// Connections by the numbers of their queue pairs, the lower number first.
 type ConnectionsByQpns = HashMap<(Qpn, Qpn), SmallVec<[[QueuePair; 2]; 1]>>;
@@ -57,7 +57,7 @@ pub(super) fn find_aliases(
     exchanges: &[CmExchange],
     paired: &QueuePairPartners,
 ) -> QueuePairAliases {
-    let mut named: Vec<StatedEnds> = exchanges.iter().filter_map(by_cm).collect();
+    let mut named: Vec<ConnectionMessageEnds> = exchanges.iter().filter_map(by_cm).collect();
     if named.is_empty() && evidence.wireups.is_empty() {
         return QueuePairAliases::default();
     }
@@ -122,10 +122,10 @@ pub(super) fn find_aliases(
 /// packets, all aliases found so far agree, and each open exchange has exactly one connection, which no
 /// other one has.
 fn by_lid_mask<'a>(
-    open: &[(&'a StatedEnds, Vec<[QueuePair; 2]>)],
+    open: &[(&'a ConnectionMessageEnds, Vec<[QueuePair; 2]>)],
     found: &AliasCandidates,
     ports_with_traffic: &BTreeSet<(Endpoint, Endpoint)>,
-) -> Option<Vec<(&'a StatedEnds, [QueuePair; 2])>> {
+) -> Option<Vec<(&'a ConnectionMessageEnds, [QueuePair; 2])>> {
     let bits_of = |ports: &BTreeSet<(Endpoint, Endpoint)>| -> Option<Vec<u32>> {
         ports.iter().map(|(one, other)| lid_bits(*one, *other)).collect()
     };
@@ -154,7 +154,7 @@ fn by_lid_mask<'a>(
 /// states, although exchanges state others from PSN 0 on: the capture misses exchanges of these ports,
 /// and so it may miss connections too.
 fn unexplained_ports(
-    named: &[StatedEnds],
+    named: &[ConnectionMessageEnds],
     connected: &ConnectionsByQpns,
     first_psns: &FirstPsns,
 ) -> BTreeSet<Endpoint> {
@@ -179,7 +179,7 @@ struct AliasCandidates {
 }
 
 impl AliasCandidates {
-    fn add(&mut self, ends: &StatedEnds, actual: [QueuePair; 2]) {
+    fn add(&mut self, ends: &ConnectionMessageEnds, actual: [QueuePair; 2]) {
         for ((name, _), actual) in ends.iter().zip(actual) {
             self.actual.entry(*name).or_default().insert(actual);
             self.names.entry(actual).or_default().insert(*name);
@@ -190,7 +190,7 @@ impl AliasCandidates {
     /// Chooses the only connection whose ports are known to belong to the stated ports. If the
     /// candidates are one connection in both orientations, chooses the orientation whose LIDs
     /// differ in fewer low bits, because LIDs of one port differ only in their low bits.
-    fn choose(&self, ends: &StatedEnds, ways: &[[QueuePair; 2]]) -> Option<[QueuePair; 2]> {
+    fn choose(&self, ends: &ConnectionMessageEnds, ways: &[[QueuePair; 2]]) -> Option<[QueuePair; 2]> {
         let is_known = |way: &&[QueuePair; 2]| {
             let mut pairs = way.iter().zip(ends);
             pairs.all(|(actual, (name, _))| {
@@ -224,7 +224,7 @@ impl AliasCandidates {
 
 /// Number of low bits that contain all differences between the stated and the observed LIDs; `None`
 /// if they cannot be LIDs of one port.
-fn differing_bits(ends: &StatedEnds, way: &[QueuePair; 2]) -> Option<u32> {
+fn differing_bits(ends: &ConnectionMessageEnds, way: &[QueuePair; 2]) -> Option<u32> {
     let bits = |(actual, (name, _)): (&QueuePair, &(QueuePair, u32))| lid_bits(actual.endpoint, name.endpoint);
     let most = way.iter().zip(ends).map(bits).try_fold(0, |most: u32, bits| Some(most.max(bits?)));
     most.filter(|bits| *bits <= LMC_LIMIT)
@@ -244,7 +244,7 @@ fn sorted([a, b]: [QueuePair; 2]) -> [QueuePair; 2] {
     [a.min(b), a.max(b)]
 }
 
-fn by_cm(exchange: &CmExchange) -> Option<StatedEnds> {
+fn by_cm(exchange: &CmExchange) -> Option<ConnectionMessageEnds> {
     let (requester, replier) = exchange.first_psns;
     Some([(exchange.requester, requester?), (exchange.replier, replier?)])
 }
@@ -266,7 +266,10 @@ const MAX_LANES: usize = 32;
 
 /// The connections that UCX requests and replies state: every lane of one endpoint with every lane
 /// of the other, if they are connected. Both PSNs are 0 (`uct_rc_iface_qp_connect`).
-fn by_wireup(wireups: &[WorkerWireup], is_connected: impl Fn(QueuePair, QueuePair) -> bool) -> BTreeSet<StatedEnds> {
+fn by_wireup(
+    wireups: &[WorkerWireup],
+    is_connected: impl Fn(QueuePair, QueuePair) -> bool,
+) -> BTreeSet<ConnectionMessageEnds> {
     let mut endpoints: BTreeMap<(Endpoint, u64), BTreeMap<u64, BTreeSet<QueuePair>>> = BTreeMap::new();
     for wireup in wireups {
         let workers = endpoints.entry((wireup.src, wireup.sender_endpoint)).or_default();
@@ -330,7 +333,7 @@ fn connections_by_qpns(
 /// Connections between queue pairs with the stated numbers that start with the stated PSNs, in the
 /// order of the stated ends.
 fn consistent_connections(
-    ends: &StatedEnds,
+    ends: &ConnectionMessageEnds,
     connected: &ConnectionsByQpns,
     first_psns: &FirstPsns,
 ) -> Vec<[QueuePair; 2]> {
@@ -415,7 +418,7 @@ mod tests {
     /// Connections between queue pairs of the same numbers; one starts with the stated PSNs.
     #[test]
     fn too_many_connections_with_the_same_numbers_have_no_alias() {
-        let named: StatedEnds = [(end(1, 0x10), 500), (end(2, 0x20), 500)];
+        let named: ConnectionMessageEnds = [(end(1, 0x10), 500), (end(2, 0x20), 500)];
         for (connections, expected) in [(MAX_ALIKE as u16, 1), (MAX_ALIKE as u16 + 1, 0)] {
             let (mut connected, mut first_psns) = (ConnectionsByQpns::default(), FirstPsns::default());
             for connection in 0..connections {

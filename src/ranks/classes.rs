@@ -83,7 +83,7 @@ pub(super) fn classify(
 ) -> Vec<ConnectionClass> {
     let connections = evidence.connections;
     let stated = stated_classes(evidence, exchanges);
-    let lanes = StatedLanes::new(evidence, jobs);
+    let lanes = WireupLanes::new(evidence, jobs);
     let is_sampled = identified.sampling.sampling.is_some();
     let class = |index: usize| {
         let connection = &*connections[index];
@@ -142,7 +142,7 @@ fn stated_classes(
         }
     }
     for CmExchange { requester, replier, named, .. } in exchanges {
-        // What one of the messages states holds for both ends, at the addresses of the packets too.
+        // A class that one message states holds for both ends, also at the addresses of the packets.
         let classes: BTreeSet<ConnectionClass> =
             named.iter().filter_map(|end| stated.get(end)).flatten().copied().collect();
         for end in [requester, replier].into_iter().chain(named) {
@@ -169,7 +169,7 @@ fn library_class(
 /// The upper-layer protocol of nearly all messages.
 fn protocol<'a>(directions: impl Iterator<Item = &'a ConnectionTotals> + Clone) -> Option<UpperLayer> {
     let (mut votes, mut starts) = (UpperLayerVotes::default(), 0);
-    // Where a library seemed to send the later messages, only the first ones were compared.
+    // If a library seemed to send the later messages, only the first ones were compared.
     let is_another = directions.clone().any(tag_layout::is_another_protocol);
     for connection in directions {
         starts += if is_another { tag_layout::compared(connection) } else { connection.starts() };
@@ -211,12 +211,12 @@ fn contradicts_mpi(votes: &Votes, stack: LibraryStack) -> bool {
 /// Queue pair numbers that UCX wire-up messages list. The messages name them at addresses that the
 /// packets may not have (a second rail, captured with LIDs), so only their count is certain.
 #[derive(Debug, Default)]
-struct StatedLanes {
+struct WireupLanes {
     /// Observed queue pairs by number, if all of them must be lanes of one job.
     jobs: BTreeMap<Qpn, u32>,
 }
 
-impl StatedLanes {
+impl WireupLanes {
     /// A number belongs to a job if wire-up messages of its workers, and of no other worker, list at
     /// least as many queue pairs with this number as the captures show.
     fn new(evidence: &IdentityEvidence<'_>, jobs: &JobClasses) -> Self {
@@ -264,7 +264,7 @@ fn remaining<'a>(
     directions: impl Iterator<Item = &'a ConnectionTotals> + Clone,
     ends: &[QueuePair],
     jobs: &JobClasses,
-    lanes: &StatedLanes,
+    lanes: &WireupLanes,
 ) -> ConnectionClass {
     let Some(first) = directions.clone().next() else { return ConnectionClass::Unknown };
     if let Some(job) = lanes.job(directions.clone(), ends).and_then(|job| jobs.jobs.get(&job)) {

@@ -23,12 +23,12 @@ pub(super) struct CmExchange {
     /// The PSNs that requester and replier expect first.
     pub(super) first_psns: (Option<u32>, Option<u32>),
     /// Job and ranks, if both messages state them consistently.
-    pub(super) stated_ranks: Option<StatedRanks>,
+    pub(super) stated_ranks: Option<CmRanks>,
 }
 
 /// The job and the two ranks that an exchange states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct StatedRanks {
+pub(super) struct CmRanks {
     pub(super) job: u32,
     pub(super) requester: u32,
     pub(super) replier: u32,
@@ -68,12 +68,12 @@ pub(super) fn exchanges(cm: &[CmRow]) -> Vec<CmExchange> {
     cm.iter().filter(|row| row.message == "REP").filter_map(exchange).collect()
 }
 
-fn stated_ranks(request: &CmRow, reply: &CmRow, listening: &ListeningPorts) -> Option<StatedRanks> {
+fn stated_ranks(request: &CmRow, reply: &CmRow, listening: &ListeningPorts) -> Option<CmRanks> {
     let (job, requester, replier) = (request.mpi_job?, request.world_rank?, reply.world_rank?);
     let port = tcp_port(request.service_id?)?;
     let listens = listening.get(&(reply.src, job, replier)).is_none_or(|ports| ports.contains(&port));
     let agree = reply.mpi_job == Some(job) && reply.mpi_queue == request.mpi_queue && requester != replier;
-    (agree && listens).then_some(StatedRanks { job, requester, replier })
+    (agree && listens).then_some(CmRanks { job, requester, replier })
 }
 
 /// Removes job and rank from rows without a consistent exchange: their private data are something
@@ -121,7 +121,7 @@ mod tests {
     fn both_messages_of_an_exchange_must_agree() {
         let good = [row("REQ", (18, 17), (5, None), 1), row("REP", (17, 18), (9, Some(5)), 0)];
         let stated = |rows: &[CmRow]| exchanges(rows).first().and_then(|exchange| exchange.stated_ranks);
-        assert_eq!(stated(&good), Some(StatedRanks { job: 0x4C14_0001, requester: 1, replier: 0 }));
+        assert_eq!(stated(&good), Some(CmRanks { job: 0x4C14_0001, requester: 1, replier: 0 }));
         let changed = |change: &dyn Fn(&mut [CmRow; 2])| {
             let mut rows = good.clone();
             change(&mut rows);

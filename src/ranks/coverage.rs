@@ -15,8 +15,10 @@
 use super::tag_layout::{self, Family};
 use super::{Detection, ResolvedRanks, ReverseConnections};
 use crate::model::profile::{ConnectionRow, CoverageState, PairCoverage, Traffic};
-use crate::model::{ConnectionKey, ConnectionRanks, JobRank, Profile, QueuePair, RankIndex, TrafficKind};
-use crate::model::{ConnectionTotals, Continuity, SequenceSpan};
+use crate::model::{
+    ConnectionClass, ConnectionKey, ConnectionRanks, ConnectionTotals, Continuity, JobRank, Profile, QueuePair,
+    RankIndex, SequenceSpan, TrafficKind,
+};
 use ibscope_parsers::Psn;
 use ibscope_parsers::ib::{Opcode, Service};
 use std::collections::{BTreeMap, BTreeSet};
@@ -155,9 +157,9 @@ impl ConnectionView<'_> {
         if (1..HALF).contains(&ahead) {
             return Some(ahead);
         }
-        // Messages after the last acknowledgement are behind it. They hide as many messages that
-        // are missing before, unless all packets after it are such messages. An adapter that does
-        // not count, or a second connection under the same numbers, proves nothing.
+        // The MSN does not count messages after the last acknowledgement. Captured ones hide as many
+        // missing earlier messages, unless they account for all PSNs after it. The MSN proves nothing
+        // if the adapter does not count, or if a second connection uses the same numbers.
         (behind <= PACKETS_IN_FLIGHT && self.unanswered_psns() <= behind).then_some(0)
     }
 
@@ -242,6 +244,21 @@ pub(super) fn mark_numbers_missing(
     }
 }
 
+/// Marks connections of no known protocol whose packets were captured too short to show a message of a
+/// library: nothing shows how many messages they carried.
+pub(super) fn mark_truncated(
+    connections: &[Box<ConnectionTotals>],
+    classes: &[ConnectionClass],
+    all: &mut [PairCoverage],
+) {
+    for ((own, class), coverage) in connections.iter().zip(classes).zip(all) {
+        let is_hidden = own.missing.as_ref().is_some_and(|missing| missing.truncated_packets() > 0);
+        if is_hidden && *class == ConnectionClass::Unknown && coverage.state == CoverageState::Complete {
+            coverage.state = CoverageState::Unknown;
+        }
+    }
+}
+
 /// Marks pairs of ranks whose messages are longer than their payload: the data took another way,
 /// through a port that was not captured or a connection with unknown ranks.
 pub fn mark_unseen_payload(profile: &mut Profile) {
@@ -283,8 +300,8 @@ pub(super) fn looks_sampled(connections: &[Box<ConnectionTotals>]) -> bool {
     sampled > 0 && sampled * 100 >= shares.len() * SAMPLED_CONNECTIONS_PERCENT
 }
 
-/// Marks all pairs as sampled. If this is stated, packets are missing at random only, so a pair that
-/// the packets leave unknown is sampled, too.
+/// Marks all pairs as sampled. If the sampling is stated (`is_stated`), packets are missing at random
+/// only, so a pair whose packets leave its coverage unknown is sampled, too.
 pub(super) fn mark_sampled(connections: &[Box<ConnectionTotals>], all: &mut [PairCoverage], is_stated: bool) {
     for (own, coverage) in connections.iter().zip(all) {
         // A connection that is too short to show a gap was sampled as well.

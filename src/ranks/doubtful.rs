@@ -4,7 +4,7 @@
 //! In: the jobs, and queue pairs that are used again. Out: notes, and the coverage of the pairs.
 //! Invariant: a pair that misses messages for such a reason is never called complete.
 
-use super::jobs::Doubts;
+use super::jobs::JobUncertainty;
 use super::tag_layout::{self, LibraryConnection};
 use super::{QueuePairPartners, ResolvedRanks, reverse};
 use crate::model::profile::CoverageState;
@@ -12,28 +12,28 @@ use crate::model::{ConnectionTotals, QueuePair, count_of, ranges};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Adds notes on jobs that may be part of a job, or several jobs, and marks their pairs as unknown.
-pub(super) fn mark_doubts(doubts: &BTreeMap<u32, Doubts>, identified: &mut ResolvedRanks) {
-    let mut note = |of: fn(&Doubts) -> bool, what: &str| {
-        let jobs: Vec<u32> = doubts.iter().filter(|(_, doubts)| of(doubts)).map(|(job, _)| *job).collect();
+pub(super) fn mark_uncertain_jobs(uncertainties: &BTreeMap<u32, JobUncertainty>, identified: &mut ResolvedRanks) {
+    let mut note = |of: fn(&JobUncertainty) -> bool, what: &str| {
+        let jobs: Vec<u32> = uncertainties.iter().filter(|(_, own)| of(own)).map(|(job, _)| *job).collect();
         if !jobs.is_empty() {
             let plural = if jobs.len() == 1 { "" } else { "s" };
             identified.notes.push(format!("job{plural} {}: {what}", ranges(jobs)));
         }
     };
     note(
-        |doubts| doubts.may_be_part,
+        |own| own.may_be_part,
         "the same ranks appear at other ports at the same time, and no connection message separates them, so they may be one job on several ports; capture from the start of the job",
     );
     note(
-        |doubts| doubts.may_be_several,
+        |own| own.may_be_several,
         "identified by consistent ranks only; no connection message shows that all connections belong to one job, so it may be several jobs; capture from the start of the job",
     );
     note(
-        |doubts| doubts.has_doubtful_processes,
+        |own| own.has_doubtful_processes,
         "identified by its ports only; its messages write to more memory areas than one process per port would use, so it may be several jobs; capture one job at a time",
     );
     for (coverage, job) in identified.coverage.iter_mut().zip(&identified.job_of) {
-        if job.is_some_and(|job| doubts.contains_key(&job)) {
+        if job.is_some_and(|job| uncertainties.contains_key(&job)) {
             coverage.state = coverage.state.max(CoverageState::Unknown);
         }
     }

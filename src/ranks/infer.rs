@@ -198,8 +198,8 @@ fn ports_of_one_rank(
 }
 
 /// Ports of a job with a connection whose messages match the job's library, to a port without ranks.
-/// With several LIDs per port, each connection may have another one. The unranked port may then be one
-/// more LID of a port with several ranks, and any other queue pair may be of any of them.
+/// With several LIDs per port, each connection may use another LID. The port without ranks may then be
+/// another LID of a port with several ranks, and other queue pairs may belong to any of these ranks.
 fn ports_beside_unranked(
     connections: &[Box<ConnectionTotals>],
     jobs: &[InferredJob<'_>],

@@ -44,12 +44,12 @@ pub(super) struct JobGrouping<'a> {
 #[derive(Debug)]
 pub(super) struct InferredJob<'a> {
     pub(super) components: Vec<Component<'a>>,
-    pub(super) doubts: Doubts,
+    pub(super) uncertainty: JobUncertainty,
 }
 
 /// Reasons why a job may not be exactly one job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Doubts {
+pub(super) struct JobUncertainty {
     /// Another job has the same ranks at other ports at the same time: the job may be part of a
     /// larger one.
     pub(super) may_be_part: bool,
@@ -108,8 +108,8 @@ pub(super) fn form<'a>(
     outlined.sort_by_key(|(_, own)| own.times_ns);
     // Whole jobs first: each part then joins one of them, or none.
     let (mut whole, parts): (Vec<_>, Vec<_>) = outlined.into_iter().partition(|(outline, _)| outline.is_whole());
-    let rivals = rivals(&whole);
-    for at in rivals.into_iter().rev() {
+    let competing = competing_components(&whole);
+    for at in competing.into_iter().rev() {
         formed.unclear.push((whole.remove(at).1, several_jobs_reason(2)));
     }
     let mut sets = ComponentSets::default();
@@ -121,22 +121,22 @@ pub(super) fn form<'a>(
     let mut jobs = sets.finish();
     complete(&mut jobs);
     let parts = part_of_several(&jobs);
-    let twins = twins(&jobs);
+    let may_be_parts = possible_parts(&jobs);
     let doubtful = processes.doubtful();
     for (at, (_, components)) in jobs.into_iter().enumerate() {
         if let Some(count) = parts.get(&at) {
             formed.unclear.extend(components.into_iter().map(|own| (own, several_jobs_reason(*count))));
             continue;
         }
-        let doubts = Doubts {
-            may_be_part: twins.contains(&at),
+        let uncertainty = JobUncertainty {
+            may_be_part: may_be_parts.contains(&at),
             may_be_several: by_ranks(&components, processes),
             has_doubtful_processes: components
                 .iter()
                 .flat_map(|own| own.votes.keys())
                 .any(|process| doubtful.contains(process)),
         };
-        let job = InferredJob { components, doubts };
+        let job = InferredJob { components, uncertainty };
         match not_mpi_reason(&job) {
             None => formed.jobs.push(job),
             Some(reason) => formed.not_mpi.extend(job.components.into_iter().map(|own| (own, reason.clone()))),
@@ -158,9 +158,9 @@ fn connects_one_rank(component: &Component<'_>, processes: &mut Processes) -> bo
         })
 }
 
-/// Whole components that rival each other: only one of them can be part of a larger component, and
-/// the capture does not show which one.
-fn rivals(whole: &[(Outline, Component<'_>)]) -> BTreeSet<usize> {
+/// Whole components that compete: only one of them can be part of a larger component, and the
+/// capture does not show which one.
+fn competing_components(whole: &[(Outline, Component<'_>)]) -> BTreeSet<usize> {
     if whole.len() > MAX_COMPARED {
         return parts_of_larger(whole);
     }
@@ -169,16 +169,16 @@ fn rivals(whole: &[(Outline, Component<'_>)]) -> BTreeSet<usize> {
     };
     let joins: Vec<Vec<bool>> =
         whole.iter().map(|(one, _)| whole.iter().map(|(larger, _)| joins(one, larger)).collect()).collect();
-    let mut rivals = BTreeSet::new();
+    let mut competing = BTreeSet::new();
     for (at, (one, _)) in whole.iter().enumerate() {
         for (other_at, (other, _)) in whole.iter().enumerate().skip(at + 1) {
             let is_of_one = joins[at].iter().zip(&joins[other_at]).any(|(one, other)| *one && *other);
             if is_of_one && one.ports.keys().eq(other.ports.keys()) && one.has_conflicting_link(other) {
-                rivals.extend([at, other_at]);
+                competing.extend([at, other_at]);
             }
         }
     }
-    rivals
+    competing
 }
 
 /// Components that share a rank at a port with a larger component.
@@ -203,7 +203,7 @@ fn several_jobs_reason(jobs: usize) -> String {
     )
 }
 
-/// True if two sets of components may be one job: no common rank, and whole together.
+/// True if two sets of components may be one job: they have no common rank, and together all ranks.
 fn may_be_one_job(a: &Outline, b: &Outline) -> bool {
     let highest = a.ports.keys().next_back().max(b.ports.keys().next_back()).copied().unwrap_or(0);
     a.key == b.key
@@ -214,10 +214,10 @@ fn may_be_one_job(a: &Outline, b: &Outline) -> bool {
 
 /// Jobs that may be part of another one: a job on several rails whose connection messages were not
 /// captured.
-fn twins(jobs: &[(Outline, Vec<Component<'_>>)]) -> BTreeSet<usize> {
+fn possible_parts(jobs: &[(Outline, Vec<Component<'_>>)]) -> BTreeSet<usize> {
     let may_be = |at: &usize| {
         let mut others = jobs.iter().enumerate().filter(|(other, _)| other != at);
-        others.any(|(_, (outline, _))| jobs[*at].0.may_be_twin(outline))
+        others.any(|(_, (outline, _))| jobs[*at].0.may_be_same_job(outline))
     };
     (0..jobs.len()).filter(|at| jobs.len() > MAX_COMPARED || may_be(at)).collect()
 }
@@ -281,7 +281,7 @@ fn other_numbers_reason(family: Family, layout: TagLayout, ranks: &BTreeSet<u32>
     let name = match family {
         Family::Ucx | Family::Rxm => layout.name(),
         Family::Mvapich2 => "MVAPICH2",
-        // Their headers have more fields that must fit.
+        // Their headers have more fields that must be consistent.
         Family::Ob1 | Family::Nccl => return None,
     };
     let (count, all) = (ranks.len(), u64::from(ranks.last().copied().unwrap_or(0)) + 1);
@@ -370,7 +370,7 @@ pub(super) fn attach<'a>(
         let is_of_library = own.family != Family::Ucx || own.ports.keys().all(|process| processes.is_named(*process));
         match only(&ports, &|place| place.accepts(&own, &ports, &contexts, is_of_library)) {
             Ok(at) => {
-                jobs[at].doubts.may_be_several |= own.ports.keys().any(|process| !processes.is_named(*process));
+                jobs[at].uncertainty.may_be_several |= own.ports.keys().any(|process| !processes.is_named(*process));
                 jobs[at].components.push(own);
             }
             Err(takers) => unclaimed.push(unclaimed_queue_pairs(&own.connections, takers, processes)),
@@ -432,11 +432,11 @@ mod tests {
 
     #[test]
     fn with_too_many_jobs_to_compare_all_are_in_doubt() {
-        for (count, in_doubt) in [(MAX_COMPARED, 0), (MAX_COMPARED + 1, MAX_COMPARED + 1)] {
+        for (count, expected) in [(MAX_COMPARED, 0), (MAX_COMPARED + 1, MAX_COMPARED + 1)] {
             let jobs = jobs(count, &[]);
-            assert_eq!(twins(&jobs).len(), in_doubt);
+            assert_eq!(possible_parts(&jobs).len(), expected);
             let parts = part_of_several(&jobs);
-            assert_eq!((parts.len(), parts.values().all(|others| *others == count)), (in_doubt, true));
+            assert_eq!((parts.len(), parts.values().all(|others| *others == count)), (expected, true));
         }
     }
 
@@ -457,11 +457,11 @@ mod tests {
         let mut processes = Processes::default();
         let mut whole =
             vec![component(&mut processes, &[(0, 1), (1, 2)]), component(&mut processes, &[(0, 1), (1, 3), (2, 4)])];
-        assert_eq!(rivals(&whole), BTreeSet::new());
+        assert_eq!(competing_components(&whole), BTreeSet::new());
         while whole.len() <= MAX_COMPARED {
             let lid = 100 + 2 * whole.len() as u16;
             whole.push(component(&mut processes, &[(0, lid), (1, lid + 1)]));
         }
-        assert_eq!(rivals(&whole), BTreeSet::from([0]));
+        assert_eq!(competing_components(&whole), BTreeSet::from([0]));
     }
 }

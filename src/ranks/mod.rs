@@ -56,7 +56,7 @@ use classes::{JobClass, JobClasses};
 use cm::CmExchange;
 use component::{Component, Rank};
 use ibscope_parsers::Endpoint;
-use jobs::{Doubts, InferredJob};
+use jobs::{InferredJob, JobUncertainty};
 use outline::NodePorts;
 use processes::{EndId, Processes};
 use rayon::prelude::*;
@@ -144,7 +144,7 @@ pub fn identify(evidence: &IdentityEvidence<'_>, paired: &QueuePairPartners) -> 
         exchange.replier = aliases.actual(exchange.replier);
     }
     let reverse = ReverseConnections::new(evidence.connections, paired);
-    let IdentifiedJobs { mut identified, assignment, doubts, job_classes, ambiguous, withheld } =
+    let IdentifiedJobs { mut identified, assignment, uncertainties, job_classes, ambiguous, withheld } =
         jobs_and_ranks(evidence, (paired, &reverse), &exchanges, &aliases);
     let IdentityEvidence { connections, cm, is_window, .. } = *evidence;
     let first_psns = cm
@@ -156,6 +156,7 @@ pub fn identify(evidence: &IdentityEvidence<'_>, paired: &QueuePairPartners) -> 
     identified.coverage = (0..connections.len()).into_par_iter().map(coverage).collect();
     identified.sampling = sampling::detect(evidence);
     identified.classes = classes::classify(evidence, (paired, &reverse), &exchanges, &job_classes, &identified);
+    coverage::mark_truncated(connections, &identified.classes, &mut identified.coverage);
     if identified.sampling.sampling.is_some() {
         coverage::mark_sampled(connections, &mut identified.coverage, evidence.sampled.is_some());
     }
@@ -165,7 +166,7 @@ pub fn identify(evidence: &IdentityEvidence<'_>, paired: &QueuePairPartners) -> 
         assignment.list_unassigned(connections, paired, &mut identified);
     }
     uncounted::mark_uncounted((&reverse, &withheld), paired, is_window, &mut identified);
-    doubtful::mark_doubts(&doubts, &mut identified);
+    doubtful::mark_uncertain_jobs(&uncertainties, &mut identified);
     doubtful::mark_ambiguous(&ambiguous, &mut identified);
     identified
 }
@@ -176,7 +177,7 @@ struct IdentifiedJobs {
     identified: ResolvedRanks,
     /// `None` if no library was detected: then the queue pairs need no ranks.
     assignment: Option<RankAssignment>,
-    doubts: BTreeMap<u32, Doubts>,
+    uncertainties: BTreeMap<u32, JobUncertainty>,
     job_classes: JobClasses,
     /// Connections of a library whose messages may belong to several processes.
     ambiguous: BTreeSet<usize>,
@@ -242,10 +243,10 @@ fn jobs_and_ranks(
     let withheld = infer::by_port((paired, reverse), &known, &mut processes, &mut ranks, &mut identified);
     identified.jobs = job_rows(&formed.jobs, &ranks);
     identified.ranks = rows(connections, paired, &ranks);
-    let doubts = (1..).zip(&formed.jobs).map(|(number, job)| (number, job.doubts));
-    let doubts = doubts.filter(|(_, doubts)| *doubts != Doubts::default()).collect();
+    let uncertainties = (1..).zip(&formed.jobs).map(|(number, job)| (number, job.uncertainty));
+    let uncertainties = uncertainties.filter(|(_, own)| *own != JobUncertainty::default()).collect();
     let assignment = Some(RankAssignment { ranks, reasons });
-    IdentifiedJobs { identified, assignment, doubts, job_classes, ambiguous, withheld }
+    IdentifiedJobs { identified, assignment, uncertainties, job_classes, ambiguous, withheld }
 }
 
 /// Evidence of the jobs for the classes of connections. `blocked` are ports with messages of
@@ -354,7 +355,7 @@ fn job_rows(jobs: &[InferredJob<'_>], ranks: &RanksByQueuePair) -> Vec<JobRow> {
             first_time_ns,
             last_time_ns,
             slurm_job_id: None,
-            may_be_part: job.doubts.may_be_part,
+            may_be_part: job.uncertainty.may_be_part,
             lacks_common_clock: false,
             copy_delay_ns: None,
         }

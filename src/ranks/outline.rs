@@ -115,7 +115,7 @@ impl Outline {
 
     /// True if the two may be one job on several ports of each node: a rank is at another port at
     /// the same time, and nothing else contradicts.
-    pub(super) fn may_be_twin(&self, other: &Self) -> bool {
+    pub(super) fn may_be_same_job(&self, other: &Self) -> bool {
         let overlaps = |own: &(i64, i64), others: &(i64, i64)| own.0 <= others.1 && others.0 <= own.1;
         let meets = |own: &(i64, i64)| other.links.values().any(|others| overlaps(own, others));
         // NCCL's processes have no names; those on several ports are joined by the memory they

@@ -31,7 +31,7 @@ pub fn pair(evidence: &IdentityEvidence<'_>) -> QueuePairPartners {
         *evidence;
     let has_messages = !(cm.is_empty() && messages.is_empty() && wireups.is_empty());
     let senders = if has_messages { senders(connections) } else { Vec::new() };
-    let mut stated = StatedPairs { pairs: QueuePairPartners::default(), senders };
+    let mut stated = ConnectionMessagePairs { pairs: QueuePairPartners::default(), senders };
     by_cm(&mut stated, cm);
     by_connection_messages(&mut stated, messages);
     by_wireup(&mut stated, wireups, named);
@@ -58,12 +58,12 @@ fn senders(connections: &[Box<ConnectionTotals>]) -> Vec<(QueuePair, Endpoint)> 
 }
 
 /// Pairs that connection messages state, unless packets show that they mean another port.
-struct StatedPairs {
+struct ConnectionMessagePairs {
     pairs: QueuePairPartners,
     senders: Vec<(QueuePair, Endpoint)>,
 }
 
-impl StatedPairs {
+impl ConnectionMessagePairs {
     fn pair(&mut self, a: QueuePair, b: QueuePair, evidence: PairEvidence) {
         let receives_from = |end: QueuePair, other: QueuePair| {
             let first = self.senders.partition_point(|(to, _)| *to < end);
@@ -100,7 +100,7 @@ const fn beyond_chance(best: u64, next: u64) -> bool {
 
 /// Pairs the queue pairs that both sides list, in list order. Several connection messages between
 /// the same two processes are paired in order.
-fn by_connection_messages(stated: &mut StatedPairs, messages: &[MpiConnectionMessage]) {
+fn by_connection_messages(stated: &mut ConnectionMessagePairs, messages: &[MpiConnectionMessage]) {
     type Lists<'a> = BTreeMap<(QueuePair, QueuePair, u32), Vec<&'a [Qpn]>>;
     let mut lists: Lists<'_> = BTreeMap::new();
     let mut seen_messages = BTreeSet::new();
@@ -122,7 +122,7 @@ fn by_connection_messages(stated: &mut StatedPairs, messages: &[MpiConnectionMes
     }
 }
 
-fn by_cm(stated: &mut StatedPairs, cm: &[CmRow]) {
+fn by_cm(stated: &mut ConnectionMessagePairs, cm: &[CmRow]) {
     let requests: BTreeMap<_, _> = cm
         .iter()
         .filter(|row| row.message == "REQ")
@@ -157,7 +157,7 @@ pub fn named_queue_pairs(connections: &[Box<ConnectionTotals>], wireups: &[Worke
     wireups.iter().map(of_message).collect()
 }
 
-fn by_wireup(stated: &mut StatedPairs, wireups: &[WorkerWireup], named: &[Vec<QueuePair>]) {
+fn by_wireup(stated: &mut ConnectionMessagePairs, wireups: &[WorkerWireup], named: &[Vec<QueuePair>]) {
     // UCX endpoints by owner and id: the workers with such an id, and the queue pairs that their
     // messages name.
     let mut endpoints: BTreeMap<(Endpoint, u64), BTreeMap<u64, BTreeSet<QueuePair>>> = BTreeMap::new();
@@ -217,7 +217,7 @@ struct Vote {
     end: QueuePair,
     candidate: QueuePair,
     count: u64,
-    /// Responses come before the requests of the candidate, which no other votes make up for.
+    /// Responses come before the requests of the candidate: other votes do not outweigh this.
     is_refuted: bool,
 }
 
@@ -271,7 +271,7 @@ fn by_votes(
     loop {
         let is_open = |end: &QueuePair| !pairs.partners.contains_key(end) && !rejected.contains(end);
         votes.retain(|vote| is_open(&vote.end) && is_open(&vote.candidate));
-        // There may be as many as connections, so all threads take part.
+        // There may be as many queue pairs as connections, so all threads take part.
         let by_end: Vec<&[Vote]> = votes.chunk_by(|a, b| a.end == b.end).collect();
         let favorites: Vec<(QueuePair, QueuePair)> =
             by_end.par_iter().filter_map(|own| Some((own[0].end, favorite(own, is_favorite)?))).collect();

@@ -344,6 +344,7 @@ mod tests {
             coverage: PairCoverage::default(),
             sampled: None,
             paths: smallvec::SmallVec::default(),
+            is_at_both_ports: None,
         }
     }
 

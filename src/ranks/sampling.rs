@@ -9,14 +9,24 @@
 //! rate 1/N, both ports   2/N - 1/N² of the PSNs
 //! rate 1/N, k points     1 - (1 - 1/N)^k of the PSNs
 //! ```
+//! READs take the PSNs of their responses. If the requests of the first or of the last READs are not in the
+//! sample, their responses lie outside the span of the sampled requests:
+//!
+//! ```text
+//! PSNs          0 ..... 255  256  257 ..... 512  513   514 ..... 769
+//! packets       responses    SEND responses      SEND  responses
+//! sampled         x   x  x    x     x  x   x      x     x   x   x
+//! judged                      |------ span ------|
+//! ```
 //! sFlow may sample at more than two points of a path; its sources show at how many at most. Invariant: a
 //! weight exists only if the PSNs do not contradict it. `docs/method.md` has the rules.
 
 use super::IdentityEvidence;
 use super::coverage::looks_sampled;
-use crate::model::sampling::{EstimateQuality, RateSource};
+use crate::model::sampling::{EstimateQuality, RateSource, rate_text};
 use crate::model::{
-    ConnectionTotals, Continuity, SampleSources, Sampling, SamplingPoints, SamplingWeight, TrafficKind, count_of,
+    ConnectionTotals, Continuity, SampleSources, Sampling, SamplingPoints, SamplingWeight, TrafficKind, count_either,
+    count_of,
 };
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +42,13 @@ const DECISIVE: f64 = 6.0;
 const BEYOND_COMMON: f64 = 4.0;
 /// Number of PSNs, or of distances between them, that a decision on the sample needs.
 const MIN_STEPS: u64 = 60;
+/// Number of sampled READs that show how many responses a READ has.
+const MIN_READS: u64 = 30;
+/// Negative logarithm of a probability that counts as zero: one in a million.
+const IMPOSSIBLE: f64 = 14.0;
+/// Ratio between the observed and the expected number of packets that were sampled at both ports from which
+/// the rate is wrong: retransmissions raise the number as well.
+const MOST_TWICE_RATIO: f64 = 3.0;
 /// Share of the variance of a random sample's distances below which a sample is periodic.
 const PERIODIC_SHARE: f64 = 0.2;
 /// Number of packets, and share of them that appear twice, from which all packets count as
@@ -85,6 +102,14 @@ struct PsnShare {
     most_reads: f64,
     /// There are READs or their responses.
     has_responses: bool,
+    /// Responses in `seen`, and the ends of the spans of requests that some of them may lie outside of.
+    responses: f64,
+    ends: f64,
+    /// Responses of a READ; infinite if not known.
+    responses_per_read: f64,
+    /// READs were sampled before the path MTU was known: `sent` lacks missing requests whose responses were
+    /// sampled.
+    has_guesses: bool,
 }
 
 impl PsnShare {
@@ -95,6 +120,7 @@ impl PsnShare {
             psns: (request_packets + response_packets) as f64,
             repeated: (continuity.requests_again + continuity.responses_again) as f64,
             has_responses: response_packets + expected_responses > 0,
+            has_guesses: continuity.guessed_reads,
             ..Self::default()
         };
         // Datagrams have one sequence for all destinations.
@@ -103,6 +129,8 @@ impl PsnShare {
             let span = request_packets + continuity.missing_requests + expected_responses;
             share.sent = span.saturating_sub(1) as f64;
             share.most_reads = request_packets.min(expected_responses) as f64;
+            share.responses = response_packets as f64;
+            share.ends = if response_packets > 0 { 2.0 } else { 0.0 };
         }
         share
     }
@@ -114,6 +142,21 @@ impl PsnShare {
         self.repeated += other.repeated;
         self.most_reads += other.most_reads;
         self.has_responses |= other.has_responses;
+        self.has_guesses |= other.has_guesses;
+        self.responses += other.responses;
+        self.ends += other.ends;
+        self.responses_per_read = self.responses_per_read.max(other.responses_per_read);
+    }
+
+    /// The shares of the PSNs between all pairs of ports.
+    fn of_pairs(connections: &[Box<ConnectionTotals>]) -> BTreeMap<PortPair, Self> {
+        let responses_per_read = responses_per_read(connections);
+        let mut shares: BTreeMap<PortPair, Self> = BTreeMap::new();
+        for own in connections.iter().filter(|own| own.key.kind == TrafficKind::Data) {
+            let share = Self { responses_per_read, ..Self::of(own) };
+            shares.entry(own.key.port_pair()).or_default().add(&share);
+        }
+        shares
     }
 
     /// Logarithm of the likelihood of a random sample that takes this share of the packets.
@@ -121,22 +164,41 @@ impl PsnShare {
         self.seen * share.ln() + (self.sent - self.seen).max(0.0) * (1.0 - share).max(f64::MIN_POSITIVE).ln()
     }
 
+    /// The most responses outside the spans of the sampled requests. The number of requests before the first
+    /// sampled one is geometric, and so is the number after the last: if all of them are READs, about as many
+    /// of their responses are sampled at each end as a READ has, with an exponential distribution. This is the
+    /// bound on a sum of such numbers, for any rate.
+    fn most_outside(&self) -> f64 {
+        let reads = self.ends + (2.0 * IMPOSSIBLE * self.ends).sqrt() + IMPOSSIBLE;
+        if self.responses > 0.0 { self.responses.min(self.responses_per_read * reads) } else { 0.0 }
+    }
+
     /// True if chance, and rates of single sources that differ by this ratio, explain the difference from
-    /// this share, for some number of READs.
+    /// this share, for some number of READs and of responses outside the spans.
     fn agrees(&self, share: f64, rate_ratio: f64) -> bool {
         let excess = |own: &Self| {
             let expected = own.sent * share;
             let tolerance = BEYOND_CHANCE * (expected * (1.0 - share)).sqrt() + 2.0 + expected * (rate_ratio - 1.0);
             (own.seen - expected, tolerance)
         };
-        let ((most, above), (least, below)) = (excess(self), excess(&self.with_most_reads()));
+        let ((most, above), (least, below)) = (excess(self), excess(&self.with_fewest_seen()));
         most >= -above && least <= below
     }
 
-    /// The share if as many requests as possible are READs.
-    fn with_most_reads(&self) -> Self {
-        let seen = (self.seen - self.most_reads).max(0.0);
-        Self { seen, sent: (self.sent - self.most_reads).max(seen), ..*self }
+    /// The share if as many requests as possible are READs, and as many responses as possible lie outside
+    /// the spans.
+    fn with_fewest_seen(&self) -> Self {
+        let span = (self.sent - self.most_reads).max(0.0);
+        // Without a span, all responses lie outside.
+        let seen = if span > 0.0 { (self.seen - self.most_reads - self.most_outside()).max(0.0) } else { 0.0 };
+        let unlisted = if self.has_guesses && span > 0.0 { self.responses } else { 0.0 };
+        Self { seen, sent: (span + unlisted).max(seen), ..*self }
+    }
+
+    /// The least and the largest share of the PSNs that may have been observed, in percent.
+    fn percents(&self) -> [String; 2] {
+        let percent = |own: &Self| percent(own.seen.min(own.sent) / own.sent.max(1.0));
+        [percent(&self.with_fewest_seen()), percent(self)]
     }
 
     /// The share of the PSNs that was observed; `None` if there are too few.
@@ -159,7 +221,16 @@ impl PsnShare {
         is_rare && (has_two() || !self.comes_twice() && self.points_by_share(one_in, 2) == Some(2))
     }
 
-    /// The number of points, at most `most`, whose share the PSNs have, for any number of READs.
+    /// The number of packets that two ports take both, and true if the PSNs were observed again far more often.
+    fn is_too_often_twice(&self, one_in: f64) -> (f64, bool) {
+        let expected = self.psns / (2.0 * one_in - 1.0);
+        let by_chance = expected + BEYOND_CHANCE * expected.sqrt() + 2.0;
+        let has_enough = self.psns >= MIN_STEPS as f64 && !self.comes_twice();
+        (expected, has_enough && self.repeated > by_chance.max(MOST_TWICE_RATIO * expected))
+    }
+
+    /// The number of points, at most `most`, whose share the PSNs have, for any number of READs and of
+    /// responses outside the spans.
     fn points_by_share(&self, one_in: f64, most: u32) -> Option<u32> {
         let likely = |own: &Self| {
             let of = |points| own.likelihood(share_of(one_in, points));
@@ -167,16 +238,22 @@ impl PsnShare {
             let is_clear = |points: u32| points == best || of(best) - of(points) >= DECISIVE;
             (1..=most).all(is_clear).then_some(best)
         };
-        likely(self).filter(|points| likely(&self.with_most_reads()) == Some(*points))
+        likely(self).filter(|points| likely(&self.with_fewest_seen()) == Some(*points))
     }
 
-    /// True if no other number of points is more likely, for some number of READs.
+    /// True if no other number of points is more likely, for some number of READs and of responses outside the
+    /// spans.
     fn may_have(&self, one_in: f64, points: u32, most: u32) -> bool {
-        let is_best = |own: &Self| {
+        let best = |own: &Self| {
             let of = |points| own.likelihood(share_of(one_in, points));
-            (1..=most).all(|other| of(other) <= of(points))
+            let largest = (1..=most).map(of).fold(f64::NEG_INFINITY, f64::max);
+            let mut likeliest = (1..=most).filter(|points| of(*points) >= largest);
+            let first = likeliest.next();
+            first.map(|first| (first, likeliest.next_back().unwrap_or(first)))
         };
-        is_best(self) || is_best(&self.with_most_reads())
+        // More observed PSNs are those of more points.
+        let ends = best(&self.with_fewest_seen()).zip(best(self));
+        ends.is_some_and(|((first, _), (_, last))| (first..=last).contains(&points))
     }
 
     /// The points that take one of `one_in` packets each, at most `most`; `None` if the PSNs do not show
@@ -241,10 +318,7 @@ pub(super) fn detect(evidence: &IdentityEvidence<'_>) -> SamplingOfConnections {
     if evidence.sampled.is_none() && (evidence.has_unread_frames || !looks_sampled(connections)) {
         return SamplingOfConnections::default();
     }
-    let mut shares: BTreeMap<PortPair, PsnShare> = BTreeMap::new();
-    for own in connections.iter().filter(|own| own.key.kind == TrafficKind::Data) {
-        shares.entry(own.key.port_pair()).or_default().add(&PsnShare::of(own));
-    }
+    let shares = PsnShare::of_pairs(connections);
     let spread = Spread::of(connections);
     let mut found = match evidence.sampled {
         Some(rate) => {
@@ -266,6 +340,19 @@ pub(super) fn detect(evidence: &IdentityEvidence<'_>) -> SamplingOfConnections {
             .to_owned()
     }));
     found
+}
+
+/// The responses that a READ has: the largest mean of a connection. Infinite if the sample has too few READs.
+fn responses_per_read(connections: &[Box<ConnectionTotals>]) -> f64 {
+    let (mut reads, mut largest) = (0, 0.0_f64);
+    for own in connections {
+        let own_reads = own.health.whole().data_requests;
+        if own_reads > 0 {
+            reads += own_reads;
+            largest = largest.max(own.continuity.expected_responses as f64 / own_reads as f64);
+        }
+    }
+    if reads < MIN_READS { f64::INFINITY } else { largest }
 }
 
 /// Wire and payload bytes of the largest packets: the largest mean size of a connection's packets,
@@ -482,37 +569,74 @@ fn with_stated_rate(
     let is_periodic = rate.is_periodic || is_exclusive;
     let sources = PairSources::of_pairs(connections, rate.sources);
     let points = points_of_pairs(&sources, shares, (one_in, ratio));
-    let agrees = |(pair, share): (&PortPair, &PsnShare)| {
-        let agrees = |points: u32| share.agrees(share_of(one_in, points), ratio);
-        // Periodic sampling may favor or miss a connection.
-        is_periodic || points.get(pair).is_none_or(|own| own.numbers().any(agrees))
-    };
-    let wrong = shares.iter().filter(|share| !agrees(*share)).count();
-    let weight = |own: &ConnectionTotals| points.get(&own.key.port_pair())?.weight(one_in).filter(|_| wrong == 0);
+    // Periodic sampling may favor or miss a connection.
+    let contradiction = || contradiction(shares, &sources, &points, (one_in, ratio));
+    let wrong = if is_periodic { None } else { contradiction() };
+    let known = wrong.is_none().then_some(one_in);
+    let weight = |own: &ConnectionTotals| points.get(&own.key.port_pair())?.weight(known?);
     let weights: Vec<Option<SamplingWeight>> = connections.iter().map(|own| weight(own)).collect();
-    let mut notes = Vec::new();
-    if wrong > 0 {
-        let mut all = PsnShare::default();
-        shares.values().for_each(|share| all.add(share));
-        let points = match sources.values().map(|own| own.most()).max().unwrap_or(2) {
-            0..=2 => "at one port or at both".to_owned(),
-            most => format!("at one to {most} points"),
-        };
-        notes.push(format!(
-            "no estimates: the capture holds {:.3} % of the PSNs, but a sample of one packet in {one_in}, \
-             {points}, would hold another share ({wrong} of {} pairs of ports differ); check the rate, or whether the \
-             mirror lost packets",
-            100.0 * all.seen / all.sent,
-            shares.len()
-        ));
-    } else {
-        notes.extend(undecided_notes(connections, &points));
-    }
-    let known = (wrong == 0).then_some(one_in);
+    let notes = wrong.map_or_else(|| undecided_notes(connections, &points), |note| vec![note]);
     let rate_variance = Sampling::variance_of_ratio(ratio);
     let sampling =
         Sampling { one_in: known, source: rate.source, rate_variance, is_periodic, largest_bytes: (0.0, 0.0) };
     SamplingOfConnections { sampling: Some(sampling), weights, notes }
+}
+
+/// The note if the PSNs contradict the rate.
+fn contradiction(
+    shares: &BTreeMap<PortPair, PsnShare>,
+    sources: &BTreeMap<PortPair, PairSources>,
+    points: &BTreeMap<PortPair, PairPoints>,
+    (one_in, ratio): (f64, f64),
+) -> Option<String> {
+    let agrees = |(pair, share): (&PortPair, &PsnShare)| {
+        let agrees = |points: u32| share.agrees(share_of(one_in, points), ratio);
+        points.get(pair).is_none_or(|own| own.numbers().any(agrees))
+    };
+    let wrong: Vec<&PsnShare> = shares.iter().filter(|share| !agrees(*share)).map(|(_, share)| share).collect();
+    let sum = |of: &mut dyn Iterator<Item = &PsnShare>| {
+        let mut sum = PsnShare::default();
+        of.for_each(|share| sum.add(share));
+        sum
+    };
+    let share = |points: u32| percent(share_of(one_in, points));
+    let rate = rate_text(one_in);
+    if wrong.is_empty() {
+        // The shares of pairs with many responses show little.
+        let has_two = |pair: &PortPair| sources.get(pair).is_none_or(|own| own.most() <= 2);
+        let of_reads = shares.iter().filter(|(pair, share)| share.has_responses && has_two(pair));
+        let all = sum(&mut of_reads.map(|(_, share)| share));
+        let (expected, is_wrong) = all.is_too_often_twice(one_in);
+        return is_wrong.then(|| {
+            format!(
+                "no estimates: {:.0} of {:.0} packets of connections with READs are in the sample again, but a sample of 1 in {rate} \
+                 at both ports holds about {expected:.0} of them twice; check the rate",
+                all.repeated, all.psns
+            )
+        });
+    }
+    let [least, most] = sum(&mut wrong.iter().copied()).percents();
+    let held = if least == most { least } else { format!("{least} to {most}") };
+    let expected = match sources.values().map(|own| own.most()).max().unwrap_or(2) {
+        0..=2 => format!("{} % (one port) or {} % (both ports)", share(1), share(2)),
+        points => format!("{} % (one point) to {} % ({points} points)", share(1), share(points)),
+    };
+    Some(format!(
+        "no estimates: the capture holds {held} % of the PSNs, but a sample of 1 in {rate} holds {expected} of them ({} of {} \
+         differ); check the rate, or whether the mirror lost packets",
+        wrong.len(),
+        count_either(shares.len() as u64, "pair of ports", "pairs of ports")
+    ))
+}
+
+/// A share in percent, with enough digits to compare small ones.
+fn percent(share: f64) -> String {
+    let percent = 100.0 * share;
+    match percent {
+        1.0.. => format!("{percent:.1}"),
+        0.01.. => format!("{percent:.3}"),
+        _ => format!("{percent:.5}"),
+    }
 }
 
 /// Notes on connections whose number of sampling points is not known.
@@ -657,6 +781,54 @@ mod tests {
         assert_eq!(points(&[one_point, (TooFew(2, 3), few, 2)])[1], Estimated(UpTo(3)));
         assert_eq!(points(&[one_point, (AtMost(3, 3), 1e5, 3), (TooFew(1, 3), few, 1)])[2], Estimated(UpTo(3)));
         assert_eq!(points(&[one_point, (Unknown(3), few, 1)])[1], Undecided(3));
+    }
+
+    /// One of ten packets of one port: between two sampled SENDs are 411 PSNs, and READs before and after them
+    /// have 60 of the 100 sampled responses.
+    #[test]
+    fn responses_outside_the_sampled_requests_are_no_contradiction() {
+        let share = PsnShare {
+            seen: 101.0,
+            sent: 410.0,
+            psns: 102.0,
+            has_responses: true,
+            responses: 100.0,
+            ends: 2.0,
+            responses_per_read: f64::INFINITY,
+            ..PsnShare::default()
+        };
+        assert!(share.agrees(0.1, 1.0) && !share.agrees(0.5, 1.0));
+        // The sampled READs have up to 256 responses, or one: then few lie outside.
+        assert!(PsnShare { responses_per_read: 256.0, ..share }.agrees(0.1, 1.0));
+        let short = PsnShare { responses_per_read: 1.0, ..share };
+        assert!(!short.agrees(0.1, 1.0) && short.agrees(0.2, 1.0));
+        assert_eq!(share.points(10.0, 2, 1.0), None);
+        assert!([1, 2, 3].iter().all(|points| share.may_have(10.0, *points, 3)));
+        // One direction only: there is no span.
+        assert!(PsnShare { sent: 0.0, seen: 100.0, ..short }.agrees(0.1, 1.0));
+        // Requests whose PSNs sampled responses explain.
+        assert!(PsnShare { has_guesses: true, ..short }.agrees(0.19, 1.0));
+        assert_eq!(share.percents(), ["0.244", "24.6"]);
+    }
+
+    /// Two ports at 1/10 take one of 19 packets both.
+    #[test]
+    fn packets_of_two_ports_contradict_a_lower_rate() {
+        let share = PsnShare { psns: 1900.0, repeated: 100.0, ..PsnShare::default() };
+        for (one_in, is_wrong) in [(5.0, false), (10.0, false), (20.0, false), (50.0, true), (100.0, true)] {
+            assert_eq!(share.is_too_often_twice(one_in).1, is_wrong, "{one_in}");
+        }
+        // Sampled before the mirror copies, or too few packets.
+        assert!(!PsnShare { repeated: 1900.0, ..share }.is_too_often_twice(100.0).1);
+        assert!(!PsnShare { psns: 50.0, repeated: 20.0, ..share }.is_too_often_twice(100.0).1);
+    }
+
+    #[test]
+    fn small_shares_have_more_digits() {
+        assert_eq!(
+            [1.0, 0.1, 0.0199, 0.01, 0.000_5, 0.000_001_5].map(percent),
+            ["100.0", "10.0", "2.0", "1.0", "0.050", "0.00015"]
+        );
     }
 
     #[test]

@@ -25,9 +25,10 @@ use std::collections::{BTreeMap, BTreeSet};
 const MIN_MESSAGE_STARTS: u64 = 3;
 /// Share of a connection's messages that must match the library, in percent.
 const CONSISTENT_PERCENT: u64 = 90;
-/// Messages with tags by which a connection alone shows UCX, and those that its ports need otherwise.
+/// Messages with tags that prove UCX: those of a connection, or else those of one of its ports.
 const MIN_UCX_MESSAGES: u64 = 8;
-/// One of this many connections of a port must be UCX's before few messages show it.
+/// At least one in this many connections of a port must seem to be UCX's, if connections have few
+/// messages.
 const UCX_CONNECTIONS_ONE_IN: u64 = 4;
 /// Cost of a value that MPI excludes.
 const IMPOSSIBLE_BITS: u64 = 32;

@@ -22,8 +22,8 @@ use super::coverage::ConnectionView;
 use super::loss::{CaptureLosses, ConnectionLoss, LossService, LossSums, PossibleLoss};
 use crate::model::profile::CmRow;
 use crate::model::{
-    ConnectionKey, ConnectionTotals, Continuity, Health, ObservationSums, PacketBounds, RecordSeries, SeededHasher,
-    TrafficKind, Trust, TrustVerdict,
+    ConnectionKey, ConnectionTotals, Continuity, Health, ObservationSums, OtherInputs, PacketBounds, RecordSeries,
+    SeededHasher, TrafficKind, Trust, TrustVerdict,
 };
 use ibscope_parsers::ib::{Opcode, Service};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -52,7 +52,7 @@ impl Gap {
         match self {
             Self::Packets => "requests or responses are missing",
             Self::Damaged => {
-                "packets have a wrong ICRC, and others of the same port a right one: damaged or changed on their way, so \
+                "packets have a wrong ICRC, and others of the same port a correct one: damaged or changed on their way, so \
                  their headers and contents prove nothing"
             }
             Self::Unpaired => "the opposite direction is not known",
@@ -147,9 +147,9 @@ fn reason(gap: Gap, connections: u64) -> String {
     format!("{connections} {kind}connection{plural}: {}", gap.meaning())
 }
 
-/// Why connection management may miss packets: a packet is not part of a whole exchange, or was
-/// retransmitted, which hides whether the capture has all transmissions. `cm` has each message
-/// once.
+/// The reason why packets of connection management may be missing: a packet is not part of a
+/// complete exchange, or was retransmitted, which hides whether the capture has all transmissions.
+/// `cm` has each message once.
 fn management_reason(packets: u64, cm: &[CmRow]) -> Option<String> {
     let is_whole = packets == cm.len() as u64 && has_whole_exchanges(cm);
     let plural = if packets == 1 { "" } else { "s" };
@@ -190,7 +190,7 @@ fn is_reliable(key: &ConnectionKey) -> bool {
 /// were acknowledged, and responses before later ones.
 fn certain_loss(own: &ConnectionTotals) -> u64 {
     let health = own.health.whole();
-    if !is_reliable(&own.key) || is_ambiguous(own) || own.continuity.is_in_other_inputs {
+    if !is_reliable(&own.key) || is_ambiguous(own) || own.continuity.other_inputs == OtherInputs::Different {
         return 0;
     }
     // A response that was lost on the fabric is retransmitted; at the end of a capture it may still

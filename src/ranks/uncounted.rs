@@ -308,18 +308,18 @@ impl UncountedTraffic {
             let (from, to) = *ports.first()?;
             let more = match ports.len() - 1 {
                 0 => String::new(),
-                more => format!(", and between {} of ports", count_of(more as u64, "more pair")),
+                more => format!(" and those of {}", count_of(more as u64, "more directed pair")),
             };
             Some((format!("requests from {from} to {to}"), more))
         };
         let unanswerable = name(&self.unanswerable).map(|(requests, more)| {
             format!(
-                "{requests} have responses but were not captured{more}, so no count includes their data; capture both directions of all ports"
+                "{requests}{more} have responses but were not captured, so no count includes their data; capture both directions of all ports"
             )
         });
         let unpaired = name(&self.unpaired).map(|(requests, more)| {
             format!(
-                "{requests} and their responses were not assigned to each other{more}, so messages between their ranks may be unknown; \
+                "{requests}{more} could not be matched with their responses; MPI messages of these ports may be unknown; \
                  if several captures hold parts of the traffic, analyze them as files in one run"
             )
         });

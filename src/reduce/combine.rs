@@ -19,11 +19,10 @@ use super::{PartialSums, TransmissionRule};
 use crate::model::observation::OCCURRENCES;
 use crate::model::paths::add_path;
 use crate::model::profile::{RetransmissionSums, Traffic};
-use crate::model::{BinClass, BinSums, ConnectionTotals, PointCount, TimeBin};
 use crate::model::{
-    ConnectionEnd, ConnectionKey, Continuity, DatagramSpan, MissingMessages, ObservedPorts, PackedBins, PacketRole,
-    PacketSums, PagedVec, PsnSpans, RecordSeries, Recorder, RequiredDetection, SampledSums, TimingKey, TrafficKind,
-    VecMap,
+    BinClass, BinSums, ConnectionEnd, ConnectionKey, ConnectionTotals, Continuity, DatagramSpan, MissingMessages,
+    ObservedPorts, OtherInputs, PackedBins, PacketRole, PacketSums, PagedVec, PointCount, PsnSpans, RecordSeries,
+    Recorder, RequiredDetection, SampledSums, TimeBin, TimingKey, TrafficKind, VecMap,
 };
 use ibscope_parsers::{Psn, Qpn};
 use rayon::prelude::*;
@@ -60,8 +59,8 @@ pub struct CombinedTotals {
     pub without_union: u64,
     /// Connections whose PSN window overflowed, in the inputs that count.
     pub window_overflows: u64,
-    /// Connections of which neither one nor two observation points explain how often packets repeat,
-    /// in the inputs that count.
+    /// Connections whose packets appear more often than one or two observation points explain, in the
+    /// inputs that count.
     pub unclear_copies: u64,
     /// Connections whose times between two ports are unknown, because second observations are late, in
     /// the inputs that count.
@@ -196,9 +195,9 @@ impl Combiner {
         parts.absence(key, absent, (&holders, times_ns))
     }
 
-    /// Gives the union of some inputs, if there is one, the times between packets of those of its
-    /// members that would count: times between packets of different inputs are not comparable.
-    /// Returns the members, which do not count.
+    /// Moves times between packets to the unions of inputs, from the members that would count without
+    /// the union: times between packets of different inputs are not comparable. Returns the members of
+    /// all unions, which do not count.
     fn unite(&self, observed: &mut [ObservedConnection]) -> Vec<usize> {
         let mut replaced = Vec::new();
         for union in 0..observed.len() {
@@ -305,6 +304,7 @@ impl CombinedTotals {
         let views: Vec<ObservationPoint> = observed.iter().map(|(point, _)| *point).collect();
         let records: Vec<(ObservationPoint, PointRecords)> =
             observed.iter().filter_map(|(point, one)| Some((*point, one.as_ref()?.records))).collect();
+        let has_overlap = observation_points::captures_overlap(&views);
         let is_choice = |point: &&ObservationPoint| !replaced.contains(&point.input);
         let chosen = observation_points::choose(views.iter().filter(is_choice).copied().collect());
         let is_data = key.kind == TrafficKind::Data;
@@ -363,7 +363,13 @@ impl CombinedTotals {
             total.continuity.lost_on_fabric = lost_on_fabric;
             total.observations = observations;
             let others = times.iter().filter(|(input, _)| !replaced.contains(input)).count();
-            total.continuity.is_in_other_inputs = others > total.inputs.len() && differs;
+            total.continuity.other_inputs = if others > total.inputs.len() && differs {
+                OtherInputs::Different
+            } else if has_overlap {
+                OtherInputs::Same
+            } else {
+                OtherInputs::None
+            };
             times.iter().for_each(|(input, _)| total.continuity.held_by.insert(*input as u32));
         }
         if let Some(total) = total.as_mut().filter(|_| key.kind == TrafficKind::Data) {
@@ -409,7 +415,7 @@ fn lost_on_fabric(observed: &[ObservedConnection]) -> u64 {
     let once = || inputs().filter(|(_, twice, _)| !twice);
     let between = once().flat_map(|(at, _, sender)| {
         let others = once().filter(move |(other, ..)| *other != at);
-        // NAKs of requests that the receiver's input observed too are of losses behind both points.
+        // If the receiver's input observed the request too, the request was lost behind both points.
         let lost = move |receiver: Continuity| {
             let between = sender.naks_observed_once.saturating_sub(receiver.naks_observed_once);
             between.min(receiver.naks_unobserved)

@@ -4,10 +4,9 @@
 //! per bin the packets of each kind. Invariant: the counts of all bins add up to those that `health`
 //! computes from the events of the flow stage.
 
-use crate::model::PointCount;
 use crate::model::congestion::{CongestionEvent, NAK_CODES, nak_code};
 use crate::model::observation::{OCCURRENCES, occurrence_class};
-use crate::model::{PacketFlags, PacketObservation, PacketRecord, PacketRole};
+use crate::model::{PacketFlags, PacketObservation, PacketRecord, PacketRole, PointCount};
 use ibscope_parsers::ib::{Aeth, AethKind};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;

@@ -4,11 +4,9 @@
 //! there. Out: its [`Health`]. Invariant: a mirror copy never counts as an event of its own.
 
 use super::PartialSums;
-use crate::model::Health;
-use crate::model::PointCount;
 use crate::model::health::{CountsByObservation, Episodes, HealthEvents, ReorderingSums};
 use crate::model::observation::OCCURRENCES;
-use crate::model::{ConnectionKey, PacketRole, PacketSums};
+use crate::model::{ConnectionKey, Health, PacketRole, PacketSums, PointCount};
 
 /// Transmissions of one request that show that a connection makes no progress. Adapters usually
 /// retransmit seven times; a capture may end within an ordinary recovery.

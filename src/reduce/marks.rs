@@ -1,4 +1,4 @@
-//! Congestion marks that only inputs without a count hold.
+//! Congestion marks that only uncounted inputs hold.
 //!
 //! A switch sets FECN, BECN or CE between two ports. If each port has an input, one of them counts, or
 //! the first observation of each packet in their union; the marks may be in the other input. In: a
@@ -44,7 +44,7 @@ impl OtherMarks {
         }
     }
 
-    /// Gives the sums of the connection the marks of the input that holds the most.
+    /// Replaces the marks of the connection by those of the input that holds more of them, if one does.
     pub(super) fn complete(self, total: &mut ConnectionTotals) {
         for (other, (_, event)) in self.flags.into_iter().zip(FLAGS) {
             if other.packets <= *count(&mut total.health.whole(), event) {

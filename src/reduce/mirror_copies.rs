@@ -4,17 +4,17 @@
 //! In: all connections of an input. Out: for each directed pair, whether its packets were observed
 //! twice. With two points, nearly every packet appears twice, or four times if it was retransmitted
 //! once. With one point, it appears once. The share of packets with an odd count decides: with one
-//! point nearly all packets have one, with two only those whose copy is lost. If about half of them
-//! have one, the capture of two points lost many records, or one point saw many retransmissions.
-//! Then the kinds of packets decide: a go-back-N retransmits requests or responses, but not the
-//! ACKs, and a capture loses all kinds alike.
+//! point, nearly all packets have an odd count; with two points, only those whose copy is lost. If
+//! about half of the packets have an odd count, either the capture of two points lost many records, or
+//! one point observed many retransmissions. Then the kinds of packets decide: a go-back-N retransmits
+//! requests or responses, but not the ACKs, and a capture loses all kinds alike.
 //!
 //! The kinds of packets also show captures with neither one nor two points. With three or more points, or
-//! a second point for a part of the time, ACKs are observed again at once, as often as requests and
-//! responses, and so are datagrams. If a device delays the mirror copies, more ACKs are observed again
+//! with a second point for a part of the time, ACKs are observed again immediately, as often as requests
+//! and responses, and so are datagrams. If a device delays the mirror copies, more ACKs are observed again
 //! than timeouts explain. Such pairs are [`PointCount::Unclear`]: only the first observation of each
 //! packet counts. If the ACKs are missing, or if few packets are observed again, the order of the
-//! requests shows whether a go-back-N explains them (`flow`, `request_order`).
+//! requests shows whether a go-back-N explains these later observations (`flow`, `request_order`).
 //!
 //! Invariant: all connections of a directed pair have the same number of observation points.
 
@@ -28,30 +28,31 @@ use rayon::prelude::*;
 /// together, and then the whole input.
 const ENOUGH: u64 = 16;
 
-/// Percentages of packets with an odd count between which the kinds of packets decide: two points
-/// of which many records are lost.
+/// Range of the share of packets with an odd count, in percent, in which the packet kinds decide: two
+/// points may have lost many records.
 const UNCLEAR_PERCENT: std::ops::Range<u64> = 33..76;
-/// If at least so many percent of the packets of each kind have an even count, they have two points.
+/// Share of the packets with an even count, in percent, from which there are two points, if the packets
+/// of each kind reach it.
 const EVEN_PERCENT: u64 = 25;
 
 /// Share of the ACKs or datagrams that are observed again, in percent, from which their number of points
-/// is unclear: after losses on the fabric, fewer are.
-const UNCLEAR_AGAIN_PERCENT: u64 = 5;
+/// is unclear: losses on the fabric cause a smaller share.
+const UNCLEAR_LATER_PERCENT: u64 = 5;
 
 /// Share of the ACKs and of the data that are observed again later, in percent, from which their number of
 /// points is unclear: after a timeout, a request and its ACK are observed again, but not one ACK in five.
-const DELAYED_AGAIN_PERCENT: u64 = 20;
+const DELAYED_LATER_PERCENT: u64 = 20;
 
 /// If there are at least so many datagrams, and each was observed again, they are copies of a second point:
 /// the transport never retransmits datagrams.
 const FEW_DATAGRAMS: u64 = 4;
 
-/// If no go-back-N explains at least half of the requests that are observed again, and at least so many of
-/// them, then they are copies, unless NAKs explain them: an RNR NAK makes the sender retransmit its last request soon, and
-/// some adapters retransmit the single request that a NAK names.
+/// Requests that are observed again are copies if no go-back-N explains at least half of them and at least
+/// so many, unless NAKs explain them: after an RNR NAK, the sender retransmits its last request soon, and
+/// some adapters retransmit only the request that a NAK names.
 const ENOUGH_SHOWN_COPIES: u64 = 4;
 
-/// Packets that were observed: each once, those observed at least twice, and later odd observations.
+/// Numbers of packets: distinct ones, those observed at least twice, and later odd observations.
 #[derive(Clone, Copy, Debug, Default)]
 struct ObservedPackets {
     distinct: u64,
@@ -66,19 +67,19 @@ impl ObservedPackets {
         self.odd += other.odd;
     }
 
-    /// Transmissions beyond the first of each packet, with one or two points.
-    const fn again(self, is_observed_twice: bool) -> u64 {
+    /// Later observations that are no copies of the second point, if there is one.
+    const fn later_observations(self, is_observed_twice: bool) -> u64 {
         if is_observed_twice { self.odd } else { self.second }
     }
 
-    /// True if so many of them are observed again that no loss explains it.
+    /// True if more of the packets are observed again than losses explain.
     const fn is_frequent(self, is_observed_twice: bool) -> bool {
-        self.is_share_again(is_observed_twice, UNCLEAR_AGAIN_PERCENT)
+        self.exceeds_later_share(is_observed_twice, UNCLEAR_LATER_PERCENT)
     }
 
-    /// True if there are enough packets, and at least so many percent of them are observed again.
-    const fn is_share_again(self, is_observed_twice: bool, percent: u64) -> bool {
-        self.distinct >= ENOUGH && self.again(is_observed_twice) * 100 >= self.distinct * percent
+    /// True if there are enough packets, and at least `percent` of them are observed again.
+    const fn exceeds_later_share(self, is_observed_twice: bool, percent: u64) -> bool {
+        self.distinct >= ENOUGH && self.later_observations(is_observed_twice) * 100 >= self.distinct * percent
     }
 }
 
@@ -89,10 +90,10 @@ struct CopyEvidence {
     odd: [u64; 3],
     /// Requests and responses of connected services.
     data: ObservedPackets,
-    /// ACKs; of those that are observed again, the ones at once. After a timeout, the sender retransmits a
-    /// request and the receiver its ACK.
+    /// ACKs; their later observations count only if they follow immediately, because after a timeout, the
+    /// sender retransmits a request and the receiver its ACK.
     acks: ObservedPackets,
-    /// ACKs; of those that are observed again, the ones within [`DELAYED_NS`](super::DELAYED_NS).
+    /// ACKs; their later observations count only within [`DELAYED_NS`](super::DELAYED_NS).
     delayed_acks: ObservedPackets,
     /// Packets of unacknowledged services (datagrams, UC), likewise.
     datagrams: ObservedPackets,
@@ -119,19 +120,21 @@ impl CopyEvidence {
     }
 
     /// True if neither one nor two points explain how often packets are observed: ACKs are observed again
-    /// about as often as the data; or datagrams are, which the transport never retransmits; or requests
-    /// are, in an order that no go-back-N explains. `None` without enough packets.
+    /// about as often as the data; or datagrams are observed again, which the transport never retransmits;
+    /// or requests are observed again in an order that no go-back-N explains. `None` without enough
+    /// packets.
     fn is_unclear(self, twice: bool) -> Option<bool> {
         let Self { data, acks, delayed_acks, datagrams, shown_copies, requests_again, naks, .. } = self;
-        let are_all_again = datagrams.distinct >= FEW_DATAGRAMS && datagrams.again(twice) >= datagrams.distinct;
-        if datagrams.is_frequent(twice) || are_all_again {
+        let are_all_observed_again =
+            datagrams.distinct >= FEW_DATAGRAMS && datagrams.later_observations(twice) >= datagrams.distinct;
+        if datagrams.is_frequent(twice) || are_all_observed_again {
             return Some(true);
         }
         // With two points, every request has a copy.
         let are_copies = !twice && shown_copies >= ENOUGH_SHOWN_COPIES && shown_copies * 2 >= requests_again;
-        // A second point copies ACKs too. If there are many ACKs and none is observed again, the sender
+        // A second point also copies ACKs. If there are many ACKs and none is observed again, the sender
         // retransmitted single requests.
-        if are_copies && naks == 0 && (acks.distinct < ENOUGH || acks.again(twice) > 0) {
+        if are_copies && naks == 0 && (acks.distinct < ENOUGH || acks.later_observations(twice) > 0) {
             return Some(true);
         }
         if data.distinct < ENOUGH || acks.distinct < ENOUGH {
@@ -140,16 +143,19 @@ impl CopyEvidence {
         // After the loss of an ACK, one request and one ACK are observed again. After the loss of a request,
         // only requests are.
         let [of_acks, of_delayed_acks, of_data] =
-            [acks, delayed_acks, data].map(|of| of.again(twice) as f64 / of.distinct.max(1) as f64);
+            [acks, delayed_acks, data].map(|of| of.later_observations(twice) as f64 / of.distinct.max(1) as f64);
         let are_frequent = acks.is_frequent(twice) && data.is_frequent(twice);
         let are_copied = (are_frequent || are_copies) && of_acks >= 0.6 * of_data;
-        let are_delayed = [delayed_acks, data].iter().all(|of| of.is_share_again(twice, DELAYED_AGAIN_PERCENT));
+        let are_delayed = [delayed_acks, data].iter().all(|of| of.exceeds_later_share(twice, DELAYED_LATER_PERCENT));
         Some(are_copied || are_delayed && of_delayed_acks >= 0.6 * of_data)
     }
 
-    /// True if a packet is observed again that could be another copy.
-    const fn has_any_again(self, twice: bool) -> bool {
-        self.data.again(twice) + self.acks.again(twice) + self.datagrams.again(twice) > 0
+    /// True if an observed packet could be another copy.
+    const fn has_later_observations(self, twice: bool) -> bool {
+        self.data.later_observations(twice)
+            + self.acks.later_observations(twice)
+            + self.datagrams.later_observations(twice)
+            > 0
     }
 
     /// True for two observation points; `None` with fewer than `enough` distinct packets.
@@ -186,9 +192,9 @@ struct PairCopies {
     requests_again: u64,
 }
 
-/// Observation points of a connection in an input, for its union with others. Copies of one mirror are in
-/// one input: if another input, with one observation point, observes as many requests again, the sender
-/// retransmitted them.
+/// Observation points of a connection in an input, for its union with others. If another input with one
+/// observation point observes as many requests again, the sender retransmitted them, because the copies of
+/// one mirror are in one input.
 pub(super) fn points_in_union(copies: &[MirrorCopies], input: usize, key: &ConnectionKey) -> PointCount {
     let of = |copies: &MirrorCopies| copies.find(key).map(|own| (own.points, own.requests_again));
     let Some((points, requests_again)) = copies.get(input).and_then(of) else { return PointCount::One };
@@ -201,7 +207,7 @@ pub(super) fn points_in_union(copies: &[MirrorCopies], input: usize, key: &Conne
 }
 
 impl MirrorCopies {
-    /// Decides from all connections of an input, which come in groups.
+    /// Decides for each pair of an input. `groups` are its connections.
     pub(super) fn detect<'a, G>(groups: impl ParallelIterator<Item = G>) -> Self
     where
         G: Iterator<Item = (&'a ConnectionKey, &'a PartialSums)>,
@@ -223,8 +229,8 @@ impl MirrorCopies {
                 .or_else(|| both.is_observed_twice(ENOUGH))
                 .or_else(|| all.is_observed_twice(1));
             let twice = found.unwrap_or(false);
-            // A pair with few packets follows the whole input.
-            let of_all = || both.has_any_again(twice) && all.is_unclear(twice).unwrap_or(false);
+            // The whole input decides for a pair with few packets.
+            let of_all = || both.has_later_observations(twice) && all.is_unclear(twice).unwrap_or(false);
             let points = match both.is_unclear(twice).unwrap_or_else(of_all) {
                 true => PointCount::Unclear,
                 false if twice => PointCount::Two,
@@ -240,12 +246,12 @@ impl MirrorCopies {
         found.ok().map(|at| self.pairs[at].1)
     }
 
-    /// The points of the pair of a connection; one if the input has none of its packets.
+    /// The points of the pair of a connection; one point if the input holds no packet of the pair.
     pub(super) fn of(&self, key: &ConnectionKey) -> PointCount {
         self.find(key).map(|own| own.points).unwrap_or_default()
     }
 
-    /// Number of points at which the input observes the pair's packets, as far as it is known.
+    /// Number of points at which the input observes the pair's packets; 0 without packets, 1 if unclear.
     pub(super) fn points(&self, key: &ConnectionKey) -> u64 {
         self.find(key).map_or(0, |own| 1 + u64::from(own.points.is_two()))
     }
@@ -343,9 +349,9 @@ mod tests {
         let explained = CopyEvidence { shown_copies: 2, ..with_acks(6) };
         assert_eq!(explained.is_unclear(false), Some(false));
         assert_eq!(CopyEvidence { shown_copies: 2, ..copies }.is_unclear(false), None);
-        // NAKs explain repeated requests, but no repeated ACKs.
-        let refused = |second| CopyEvidence { naks: 6, ..with_acks(second) };
-        assert_eq!([6, 1].map(|second| refused(second).is_unclear(false)), [Some(true), Some(false)]);
+        // NAKs explain retransmitted requests, but no retransmitted ACKs.
+        let with_naks = |second| CopyEvidence { naks: 6, ..with_acks(second) };
+        assert_eq!([6, 1].map(|second| with_naks(second).is_unclear(false)), [Some(true), Some(false)]);
         assert_eq!(CopyEvidence { naks: 6, ..copies }.is_unclear(false), None);
     }
 
@@ -363,7 +369,7 @@ mod tests {
         }
     }
 
-    /// Requests are lost and repeat; an ACK that is lost makes a request and an ACK repeat.
+    /// A lost request is retransmitted; after a lost ACK, a request and an ACK are retransmitted.
     #[test]
     fn retransmissions_are_clear() {
         for (data, acks) in [((1000, 400), (1000, 0)), ((1000, 100), (1000, 50))] {

@@ -35,11 +35,10 @@ pub use overlap::InputOverlap;
 
 use crate::model::histogram::{COARSE_BUCKETS, coarse_bucket};
 use crate::model::observation::{OCCURRENCES, occurrence_class};
-use crate::model::{MpiClass, MpiSums, MpiTotals, NcclShares, RdmaSums};
 use crate::model::{
-    MpiMessage, ObservedPorts, OperationMix, PacketObservation, PacketRecord, PacketRole, PacketSums, PagedVec,
-    PointCount, Recorder, RequiredDetection, SampledSums, SizeCategory, Sizes, StartEvent, Timing, TimingKey,
-    TrafficKind, UpperLayerVotes, Verb,
+    MpiClass, MpiMessage, MpiSums, MpiTotals, NcclShares, ObservedPorts, OperationMix, PacketObservation, PacketRecord,
+    PacketRole, PacketSums, PagedVec, PointCount, RdmaSums, Recorder, RequiredDetection, SampledSums, SizeCategory,
+    Sizes, StartEvent, Timing, TimingKey, TrafficKind, UpperLayerVotes, Verb,
 };
 use bins::{BinIndexer, Bins, Count, TimeSlot, TrafficSlot, TrafficSums};
 use congestion::CongestionSlot;
@@ -138,8 +137,8 @@ impl SizeSquares {
 struct LaterSums {
     sums: [[PacketSums; OCCURRENCES - 1]; PacketRole::COUNT],
     messages: [u64; OCCURRENCES - 1],
-    /// ACKs and packets of unacknowledged services among them that follow a first observation of one
-    /// within each of [`COPY_LIMITS_NS`].
+    /// ACKs and packets of unacknowledged services among them that follow the first observation of such
+    /// a packet within each of [`COPY_LIMITS_NS`].
     soon_packets: [[[u32; OCCURRENCES - 1]; PacketRole::COUNT]; COPY_LIMITS_NS.len()],
     /// Packets that show that a request was observed twice and not retransmitted.
     shown_copies: u64,

@@ -87,6 +87,15 @@ pub(super) const fn overlap(one: (i64, i64), other: (i64, i64)) -> bool {
     one.0 < other.1 && other.0 < one.1
 }
 
+/// True if two captures hold a connection at the same time, so each is that of another port. A union is none.
+pub(super) fn captures_overlap(points: &[ObservationPoint]) -> bool {
+    let captures = || points.iter().filter(|point| !point.is_union);
+    let overlaps = |(index, point): (usize, &ObservationPoint)| {
+        captures().skip(index + 1).any(|other| overlap(point.input_times_ns, other.input_times_ns))
+    };
+    captures().enumerate().any(overlaps)
+}
+
 /// For each input that does not count, the packets of overlapping inputs that count and that it
 /// misses, including those before it began or after it ended.
 pub(super) fn missing_packets(points: &[ObservationPoint], chosen: &[usize]) -> Vec<(usize, u64)> {
@@ -147,6 +156,17 @@ mod tests {
         let views = [point(0, (0, 100), 9, 10), point(1, (5, 95), 10, 11), point(2, (200, 300), 1, 200)];
         assert_eq!(choose(views.to_vec()), [1, 2]);
         assert_eq!(missing_packets(&views, &[1, 2]), [(0, 1)]);
+    }
+
+    #[test]
+    fn captures_of_two_ports_overlap_and_parts_of_one_do_not() {
+        let (first, later, second) =
+            (point(0, (0, 100), 9, 1), point(1, (100, 200), 9, 101), point(2, (50, 150), 9, 51));
+        let union = ObservationPoint { is_union: true, ..second };
+        assert!(
+            !captures_overlap(&[first]) && !captures_overlap(&[first, later]) && !captures_overlap(&[first, union])
+        );
+        assert!(captures_overlap(&[first, later, second]) && captures_overlap(&[union, second, later]));
     }
 
     #[test]

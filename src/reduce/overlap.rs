@@ -1,5 +1,5 @@
-//! Finds the pairs of endpoints that several inputs observed, none of them known to hold all
-//! packets: their packets are read together (`flow::UnionLedgers`).
+//! Finds the pairs of endpoints that several inputs observed, and of which no input is known to hold
+//! all packets. `flow::UnionLedgers` reads the packets of these pairs from all inputs together.
 //!
 //! In: the connections of each input. Out: groups of inputs that overlap in time, and the pairs of
 //! each group. Two inputs hold the same packets of a connection if they have the same PSNs and as

@@ -5,10 +5,9 @@
 //! rest.
 
 use super::{PartialSums, TransmissionRule};
-use crate::model::PointCount;
 use crate::model::observation::{OCCURRENCES, occurrence_class};
 use crate::model::paths::{ConnectionPaths, PathPlace, PathSums, add_path};
-use crate::model::{ConnectionKey, PacketObservation, PacketRecord, PacketRole};
+use crate::model::{ConnectionKey, PacketObservation, PacketRecord, PacketRole, PointCount};
 use ibscope_parsers::PathFields;
 use serde::{Deserialize, Serialize};
 
@@ -119,7 +118,7 @@ fn sums(key: &ConnectionKey, entry: &PathEntry, points: PointCount) -> PathSums 
             }
         }
     }
-    // A switch between the two observation points sets the mark, so the copy has it alone.
+    // A switch between the two observation points sets the mark, so only the copy has the mark.
     if entry.fields.ecn() == Some(PathFields::ECN_CE) {
         sums.ecn_ce_packets = sums.packets.max(copies);
     }

@@ -11,7 +11,7 @@ use crate::analysis::observed_ports::PORTS_MAY_BE_MISSING;
 use crate::analysis::{GroupBy, Label};
 use crate::model::column::ColumnUnit::{Bytes, Count, Name, Nanoseconds, OfValue, Ratio};
 use crate::model::column::{ColumnDescription, ColumnType};
-use crate::model::{Profile, TrustVerdict};
+use crate::model::{Profile, TrustVerdict, count_either};
 use crate::render::columns::columns;
 use crate::render::table::{ColumnValue, Table, write_document};
 use crate::render::trust;
@@ -45,12 +45,17 @@ pub fn table(comparison: &Comparison) -> String {
     text
 }
 
-/// Why counts of a run may be too low, as a clause of a sentence. `None` if its capture is complete, or if
-/// all pairs are and only other packets may be missing.
+/// Why counts of a run may be too low, as a clause of a sentence. `None` if it is that of a whole capture that
+/// is complete, or in which all pairs are and only other packets may be missing.
 pub(crate) fn doubt(profile: &Profile) -> Option<String> {
     let is_proven = profile.trust.verdict != TrustVerdict::Unknown;
     let has_incomplete_pairs = || States::of_endpoints(profile).incomplete().next().is_some();
-    trust::doubt(&profile.trust).filter(|_| is_proven || has_incomplete_pairs())
+    let of_capture = trust::doubt(&profile.trust).filter(|_| is_proven || has_incomplete_pairs());
+    let outside = Some(profile.coverage.outside_window).filter(|records| *records > 0);
+    let of_window = outside.map(|records| {
+        format!("it covers a time window: {} outside it", count_either(records, "record is", "records are"))
+    });
+    [of_window, of_capture].into_iter().flatten().reduce(|window, capture| format!("{window}, and {capture}"))
 }
 
 /// The ranks that are on another node in B; `None` if there are none.
@@ -102,12 +107,15 @@ fn relative(pairing: &ValueComparison) -> String {
     match pairing.ratio() {
         None => "-".to_owned(),
         Some(1.0) => "=".to_owned(),
+        Some(0.0) => "-100 %".to_owned(),
         Some(ratio) if (0.5..2.0).contains(&ratio) => {
             let percent = (ratio - 1.0) * 100.0;
             // A difference that rounds to 0 is still shown as a difference.
             let least = if percent < 0.0 { "> -0.1 %" } else { "< +0.1 %" };
             if percent.abs() < 0.05 { least.to_owned() } else { format!("{percent:+.1} %") }
         }
+        // Not 0, although it rounds to 0.
+        Some(ratio) if ratio < 0.005 => "x < 0.01".to_owned(),
         Some(ratio) if ratio < 100.0 => format!("x {ratio:.2}"),
         Some(ratio) => format!("x {ratio:.0}"),
     }
@@ -134,7 +142,25 @@ fn totals(comparison: &Comparison) -> String {
     if a != b {
         let _ = writeln!(text, "a peak is the highest mean over {a} in A, and over {b} in B");
     }
+    text.push_str(&time_of_means(comparison).unwrap_or_default());
     text
+}
+
+/// The line on the time of the mean rates, if it differs from `time` by more than 1 % in a run: mean
+/// rates are over the time with data traffic, `time` is that of all packets.
+fn time_of_means(comparison: &Comparison) -> Option<String> {
+    let total = |value: &str| comparison.totals.iter().find(|pairing| pairing.value == value);
+    let is_mean = |(what, pairing): &&(&str, ValueComparison)| *what == "mean" && pairing.value == "wire_bytes";
+    let (times, sums) = (total("time_ns")?.values, total("wire_bytes")?.values);
+    let (_, means) = comparison.rates.iter().find(is_mean)?;
+    let length_ns = |side: usize| Some(sums[side]? * 1e9 / means.values[side].filter(|mean| *mean > 0.0)?);
+    let lengths_ns = [length_ns(0)?, length_ns(1)?];
+    let differs = |side: usize| Some((lengths_ns[side] - times[side]?).abs() > times[side]? * 0.01);
+    if differs(0) != Some(true) && differs(1) != Some(true) {
+        return None;
+    }
+    let [a, b] = lengths_ns.map(|ns| span(ns.round() as u64));
+    Some(format!("mean rates are over the time of the data traffic: {a} in A, and {b} in B\n"))
 }
 
 fn pairs(comparison: &Comparison) -> String {

@@ -16,7 +16,7 @@ pub struct MessageLines<'a> {
 }
 
 impl<'a> MessageLines<'a> {
-    /// Writes the header. The terminal form has lines of at most `width` columns: it leaves out verb,
+    /// Begins the output. The terminal form has lines of at most `width` columns: it leaves out verb,
     /// context, protocol, duration, tag and operation, in this order, until they fit.
     pub fn begin(
         form: LineFormat,
@@ -52,7 +52,7 @@ impl<'a> MessageLines<'a> {
 
     /// Writes the buffered rest.
     pub fn finish(self) -> io::Result<()> {
-        self.rows.finish()
+        self.rows.finish("messages: none")
     }
 }
 

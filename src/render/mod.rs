@@ -39,7 +39,7 @@ pub mod text;
 pub mod theoretical_minimum;
 pub mod trace;
 pub(crate) mod trust;
-mod units;
+pub(crate) mod units;
 pub mod waits;
 
 use crate::analysis::AnalysisError;

@@ -46,7 +46,7 @@ pub struct PacketLines<'a> {
 }
 
 impl<'a> PacketLines<'a> {
-    /// Writes the header. The terminal form has lines of at most `width` columns: if not all columns
+    /// Begins the output. The terminal form has lines of at most `width` columns: if not all columns
     /// fit, times are in microseconds, and it leaves out the ICRC, the length on the wire, the frame,
     /// the queue pair, the payload and the PSN, in this order, until the others fit.
     pub fn begin(
@@ -82,7 +82,7 @@ impl<'a> PacketLines<'a> {
 
     /// Writes the buffered rest.
     pub fn finish(self) -> io::Result<()> {
-        self.rows.finish()
+        self.rows.finish("inspect: no packets")
     }
 }
 

@@ -7,7 +7,7 @@ use crate::model::column::ColumnUnit::{Bytes, BytesPerSecond, Count, Flag, Name,
 use crate::render::columns::rows_within;
 use crate::render::table::groups::{self, HasCell, HasPair};
 use crate::render::table::{Table, write_document};
-use crate::render::units::{bytes, duration, group, seconds_since};
+use crate::render::units::{bytes, duration, group, seconds_since, time};
 use serde_json::json;
 use std::io::{self, Write};
 
@@ -161,7 +161,7 @@ pub fn table(phases: &Phases, width: Option<usize>) -> String {
             number.to_string(),
             seconds_since(phases.origin_ns, phase.from_ns),
             seconds_since(phases.origin_ns, phase.to_ns),
-            duration(phase.length_ns()),
+            length(phase.length_ns()),
             group(phase.messages()),
             bytes(phase.bytes()),
             format!("{}/s", bytes(phase.wire_rate().round() as u64)),
@@ -172,6 +172,12 @@ pub fn table(phases: &Phases, width: Option<usize>) -> String {
         ]);
     }
     format!("{}\n", rows_within(&header, &[0, 1, 2, 3, 4, 5, 6, 8, 9], &rows, (width, &[10, 2, 6, 9])))
+}
+
+/// The length of a phase: exact if it is whole milliseconds, otherwise in three digits, because the
+/// first phase starts at the time of the first packet.
+fn length(ns: i64) -> String {
+    if ns % 1_000_000 == 0 { duration(ns) } else { time(ns as f64) }
 }
 
 /// Notes on windows that are wider than requested.

@@ -50,7 +50,7 @@ fn ranks_table() -> Table<(RankTimes, usize)> {
         .shown("waits", move |row| percent(row.0.wait_ns, sum(&row.0)))
         .column("unclear_ns", Nanoseconds, "time that may be either", |row| row.0.unclear_ns)
         .shown("unclear", move |row| percent(row.0.unclear_ns, sum(&row.0)))
-        .column("times_last", Count, "iterations that the rank began last", |row| {
+        .column("times_last", Count, "iterations that the rank began last, of those after the first one", |row| {
             row.0.times_last.map(|times| times as u64)
         })
         .shown("began last", |row| {
@@ -123,7 +123,7 @@ fn of_job(job: &JobWaits) -> String {
         );
         _ = writeln!(text, "{}", wrap(&sentence, 80));
     }
-    let rows = iterations.ranks.iter().map(|own| (*own, iterations.whole));
+    let rows = iterations.ranks.iter().map(|own| (*own, iterations.whole.saturating_sub(1)));
     _ = writeln!(text, "\nshare of the time of each rank\n{}\n", ranks_table().text(rows));
     let shown = iterations.waits.iter().take(LISTED_PAIRS).map(|pair| WaitRow { job: job.job, pair });
     _ = writeln!(text, "who waits for whom, longest first\n{}", pairs_table().text(shown));
@@ -152,7 +152,8 @@ pub fn json(jobs: &[JobWaits], out: &mut dyn Write) -> io::Result<()> {
 fn job_object(job: &JobWaits) -> Value {
     let found = job.iterations.as_ref();
     let of = |value: fn(&Iterations) -> u64| found.ok().map(value);
-    let ranks = found.map(|own| ranks_table().objects(own.ranks.iter().map(|times| (*times, own.whole))));
+    let ranks =
+        found.map(|own| ranks_table().objects(own.ranks.iter().map(|times| (*times, own.whole.saturating_sub(1)))));
     let stragglers = found.map(|own| stragglers_table().objects(&own.stragglers));
     json!({
         "job": job.job,

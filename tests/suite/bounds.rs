@@ -369,7 +369,7 @@ fn with_too_many_jobs_to_compare_all_are_in_doubt() {
 /// UCX messages whose PSNs start at 0, with a gap between the first and the last.
 #[test]
 fn a_psn_gap_beyond_the_bound_leaves_the_coverage_unknown() {
-    /// `MAX_HOLE`.
+    /// `MAX_GAP`.
     const HOLE: u32 = 1 << 16;
     for (hole, expected) in [(HOLE, ("incomplete", u64::from(HOLE))), (HOLE + 1, ("unknown", 0))] {
         let mut wire = WireBuilder::new();
@@ -455,7 +455,7 @@ fn datagram_endpoints_beyond_the_bound_are_counted_in_a_note() {
         let found = profile(&[wire.file()]);
         assert_eq!(found.coverage.window_overflows, u64::from(endpoints - KEPT));
         if endpoints > KEPT {
-            assert_note(&found, "connections with more PSN gaps than are tracked", 1);
+            assert_note(&found, "connections with more PSN gaps than ibscope tracks", 1);
         }
     }
 }
@@ -587,6 +587,7 @@ fn the_table_of_bounds_has_every_bound() {
         "analysis/nccl_collectives",
         "decode",
         "flow",
+        "input",
         "model",
         "pipeline",
         "ranks",

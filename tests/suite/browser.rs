@@ -306,6 +306,7 @@ fn large(ranks: u16) -> Profile {
             sampled: None,
             coverage: PairCoverage::default(),
             paths: smallvec::SmallVec::default(),
+            is_at_both_ports: None,
         });
     }
     for bin in 0..BINS {

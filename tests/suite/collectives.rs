@@ -153,7 +153,7 @@ fn a_note_says_that_operations_have_no_endpoints() {
     assert!(ran.stderr.contains("--by does not change --view instances"), "{}", ran.stderr);
 }
 
-/// One record in 33 is missing: the messages of later calls can stand in for the missing ones.
+/// One record in 33 is missing: ibscope may assign messages of later calls to an earlier one.
 #[test]
 fn operations_with_missing_messages_have_low_confidence() {
     let run = runs::of_second_set("ompi5-coll-allreduce-algos-4x1");

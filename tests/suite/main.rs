@@ -43,6 +43,7 @@ mod latency;
 mod link_rates;
 mod links;
 mod manifest;
+mod many_transmissions;
 #[cfg(target_os = "linux")]
 mod memory;
 mod merge;

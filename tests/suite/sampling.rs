@@ -7,6 +7,7 @@ use crate::wire::{WireBuilder, WireQueuePair};
 use ibscope::analysis::GroupBy;
 use ibscope::analysis::matrix::Selection;
 use ibscope::analysis::timeline::timeline;
+use ibscope::model::coverage::SamplingRate;
 use ibscope::model::sampling::{Estimate, EstimatedSum, EstimatedValue, Estimator, RateSource};
 use ibscope::model::{PairEstimators, Profile, TrafficKind, TrustVerdict};
 use ibscope::pipeline::{self, AnalysisOptions};
@@ -229,6 +230,109 @@ fn samples_of_recorded_runs_show_their_totals() {
     assert!(shown > 500 && covered * 100 >= shown * 93, "{covered} of {shown}");
 }
 
+/// The READs of a job have up to 256 responses, and few of their requests are sampled: a random sample of
+/// both ports is no contradiction, and its intervals hold the totals.
+#[test]
+fn random_samples_of_long_reads_have_estimates() {
+    let folder = tempfile::tempdir().expect("folder");
+    let place = folder.path().join("sample.pcap");
+    let whole = Recording::read(&samples_folder().join("openib-mixed-4x1.pcap.zst")).expect("a recording");
+    let truth = truth(&whole);
+    let (mut shown, mut covered) = (0, 0);
+    for one_in in [4, 10, 20] {
+        for seed in 1..=6 {
+            let choice = (SamplingUnit::Record, SamplingScheme::Random);
+            let sample =
+                subsample(std::slice::from_ref(&whole), 2, one_in, choice, &mut Random::new(100 * one_in + seed));
+            sample[0].write(&place).expect("written");
+            let profile = analyzed(&place, Some(one_in as u32));
+            let known = profile.sampling.expect("sampling").one_in;
+            assert_eq!(known, Some(one_in as f64), "1/{one_in}, seed {seed}: {:?}", profile.notes);
+            for (pair, value, total) in estimates(&profile, &truth, 2) {
+                shown += 1;
+                covered += u64::from((value.low..=value.high).contains(&total));
+                let case = format!("1/{one_in}, seed {seed} {pair:?}: {total} {value:?}");
+                assert!(value.low < 2 * total && total < 2 * value.high, "{case}");
+            }
+        }
+    }
+    println!("{covered} of {shown}");
+    assert!(shown > 100 && covered * 100 >= shown * 90, "{covered} of {shown}");
+}
+
+/// One of ten packets of a run of READs, with the rate given as another one. Sampled READs without their
+/// responses are consistent with higher rates.
+#[test]
+fn a_wrong_rate_of_reads_gives_no_estimates() {
+    let folder = tempfile::tempdir().expect("folder");
+    let place = folder.path().join("sample.pcap");
+    for (name, wrong) in [("perf-read-lat", [100, 1000]), ("openib-mixed-4x1", [2, 200])] {
+        let path = samples_folder().join(format!("{name}.pcap.zst"));
+        let path = if path.exists() { path } else { runs::named(name).sink() };
+        let whole = Recording::read(&path).expect("a recording");
+        for seed in 1..=3 {
+            let choice = (SamplingUnit::Record, SamplingScheme::Random);
+            let sample = subsample(std::slice::from_ref(&whole), 2, 10, choice, &mut Random::new(seed));
+            sample[0].write(&place).expect("written");
+            assert_eq!(
+                analyzed(&place, Some(10)).sampling.expect("sampling").one_in,
+                Some(10.0),
+                "{name}, seed {seed}"
+            );
+            for one_in in wrong {
+                let profile = analyzed(&place, Some(one_in));
+                assert_eq!(profile.sampling.expect("sampling").one_in, None, "{name} 1/{one_in}, seed {seed}");
+                let note = profile.notes.iter().find(|note| note.starts_with("no estimates: "));
+                assert!(
+                    note.is_some_and(|note| note.contains(&format!("a sample of 1 in {one_in}"))),
+                    "{:?}",
+                    profile.notes
+                );
+            }
+        }
+    }
+}
+
+/// psample with a probability, as the kernel scales it and as Open vSwitch repeats its 16 bits: the
+/// estimates are those of the bare sample, whose packets have the probability by construction.
+#[test]
+fn probabilities_of_psample_give_estimates() {
+    let folder = tempfile::tempdir().expect("folder");
+    let place = folder.path().join("psample.pcap");
+    let (mut shown, mut covered) = (0, 0);
+    let whole = Recording::read(&runs::named("ompi-openib-bt.S-4x1").node(1)).expect("a recording");
+    let truth = truth(&whole);
+    for (per_mille, seed) in [(500, 1), (250, 2), (100, 3), (333, 4), (800, 5)] {
+        let mut random = Random::new(seed);
+        let sample = partial::keep(&whole, |_, _| random.below(1000) < per_mille);
+        let short = (u64::from(u16::MAX) * per_mille / 1000) as u32;
+        let scaled = (u64::from(u32::MAX) * per_mille / 1000) as u32;
+        for probability in [scaled, short << 16 | short] {
+            let mut recording = in_psample(&sample, probability);
+            for record in &mut recording.records {
+                let mut data = record.data.to_vec();
+                // `PSAMPLE_ATTR_SAMPLE_PROBABILITY`, a flag at the end of the netlink message.
+                data.extend([4, 0, 16, 0]);
+                let bytes = data.len() as u32 - 16;
+                data[16..20].copy_from_slice(&bytes.to_le_bytes());
+                record.original_bytes = data.len() as u32;
+                record.data = data.into();
+            }
+            recording.write(&place).expect("written");
+            let profile = analyzed(&place, None);
+            let sampling = profile.sampling.expect("sampling");
+            let one_in = sampling.one_in.unwrap_or_else(|| panic!("{per_mille}: {:?}", profile.notes));
+            assert!((one_in * per_mille as f64 / 1000.0 - 1.0).abs() < 1e-3, "{per_mille}: {one_in}");
+            for (_, value, total) in estimates(&profile, &truth, 1) {
+                shown += 1;
+                covered += u64::from((value.low..=value.high).contains(&total));
+            }
+        }
+    }
+    println!("{covered} of {shown}");
+    assert!(shown > 50 && covered * 100 >= shown * 88, "{covered} of {shown}");
+}
+
 /// Each packet that `choose` keeps of a connection of `packets` packets.
 fn thinned(wire: &mut WireBuilder, packets: u32, mut choose: impl FnMut(u32) -> bool) {
     let mut queue = WireQueuePair::new(1, 2, 77);
@@ -292,7 +396,13 @@ fn a_rate_that_the_psns_contradict_gives_no_estimates() {
     assert_eq!(profile.sampling.expect("sampling").one_in, None);
     let pair = PairEstimators::of(profile.connections[0].sampled.as_deref().expect("samples"));
     assert_eq!(pair.packets.result(pair.quality), Estimate::Unknown);
-    assert!(profile.notes.iter().any(|note| note.contains("no estimates: the capture holds 1")), "{:?}", profile.notes);
+    let note = profile.notes.iter().find(|note| note.starts_with("no estimates: ")).expect("a note");
+    // All PSNs from the first to the last sampled one were sent.
+    let seen = profile.connections[0].traffic.packets;
+    assert!((400..600).contains(&seen) && note.contains("the capture holds 1"), "{note}");
+    let expected =
+        "a sample of 1 in 100 holds 1.0 % (one port) or 2.0 % (both ports) of them (1 of 1 pair of ports differ)";
+    assert!(note.contains(expected), "{note}");
 }
 
 /// A capture that was interrupted once misses half of the packets of a connection, but is no sample.
@@ -514,7 +624,7 @@ fn samples_state_their_rate() {
         let coverage = &found.coverage;
         assert_eq!(coverage.encapsulated, BTreeMap::from([(kind.to_owned(), coverage.infiniband)]));
         assert_eq!((coverage.infiniband, coverage.records), (bare.coverage.infiniband, bare.coverage.records));
-        assert_eq!(coverage.sampling_rates, BTreeMap::from([(4, coverage.infiniband)]));
+        assert_eq!(coverage.sampling_rates, BTreeMap::from([(SamplingRate::new(4.0), coverage.infiniband)]));
         assert_eq!((coverage.failed(), coverage.lost_mirrored_frames()), (0, 0), "{:?}", coverage.undecoded);
         let sampling = found.sampling.expect("sampling");
         assert_eq!((sampling.source, sampling.one_in), (RateSource::Stated, Some(4.0)), "{:?}", found.notes);

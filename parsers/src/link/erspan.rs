@@ -40,7 +40,7 @@ pub(super) fn locate(
     let (start, second) = (u16::from_be_bytes([first[0], first[1]]), u16::from_be_bytes([first[2], first[3]]));
     let (version, vlan) = (start >> 12, start & 0xFFF);
     let kind = if version == TYPE_III { TunnelKind::ErspanIII } else { TunnelKind::ErspanII };
-    let session = MirrorSession { kind, source: ip.src, session: u32::from(second & 0x3FF), engine: 0 };
+    let session = MirrorSession { kind, source: ip.src, session: u64::from(second & 0x3FF), engine: 0 };
     let is_truncated = second & 0x400 != 0;
     let header = MirrorHeader { session, sequence, vlan: Some(vlan), is_egress: None, is_truncated };
     match version {
@@ -64,7 +64,7 @@ fn type_iii(
 ) -> Result<Step, ParseError> {
     let bytes = take_at::<TYPE_III_BYTES>(data, at, Layer::Erspan)?;
     let last = u16::from_be_bytes([bytes[10], bytes[11]]);
-    header.session.engine = (last >> 4 & 0x3F) as u8;
+    header.session.engine = u32::from(last >> 4 & 0x3F);
     header.is_egress = Some(last & 8 != 0);
     path.add_mirror(header);
     let mut inner_at = at + TYPE_III_BYTES;

@@ -30,7 +30,12 @@ impl GreHeader {
     /// The session that numbers the frame.
     fn mirror(&self, ip: &IpPacket) -> MirrorHeader {
         MirrorHeader {
-            session: MirrorSession { kind: TunnelKind::Gre, source: ip.src, session: self.key.unwrap_or(0), engine: 0 },
+            session: MirrorSession {
+                kind: TunnelKind::Gre,
+                source: ip.src,
+                session: self.key.unwrap_or(0).into(),
+                engine: 0,
+            },
             sequence: self.sequence,
             vlan: None,
             is_egress: None,

@@ -51,7 +51,7 @@ impl Algorithm {
         }
     }
 
-    /// True if only the tag of another operation shows that this one may be another.
+    /// True for a barrier whose messages have the tag of another operation.
     pub(super) fn is_barrier_with_another_tag(&self) -> bool {
         self.operation == MpiOperation::Barrier && self.tag != MpiOperation::Barrier
     }

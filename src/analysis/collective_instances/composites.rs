@@ -26,7 +26,7 @@ pub(super) fn operations(
                 append(first, second, operation, name);
                 continue;
             }
-            // The library itself may pause, but then rather the program calls both.
+            // The library may pause between them, but the program more probably calls both.
             if joint.is_some() || has_no_pause && may_be_double_ring(size, first, &second, messages) {
                 first.confidence = first.confidence.min(Confidence::Low);
                 second.confidence = second.confidence.min(Confidence::Low);

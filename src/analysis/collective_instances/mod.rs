@@ -67,8 +67,8 @@ pub struct CollectiveInstance {
     pub algorithms: Vec<&'static str>,
     /// Confidence in both.
     pub confidence: Confidence,
-    /// True if messages of MPI on this communicator are missing: those of later calls may stand in for
-    /// them.
+    /// True if messages of MPI on this communicator are missing: ibscope may assign messages of later
+    /// calls to an earlier one.
     pub misses_messages: bool,
     /// Number of ranks of the communicator, as far as known; `None` if only the leaders of its nodes
     /// are.
@@ -235,7 +235,7 @@ impl CollectiveCollector {
         self.messages.sort_by_key(|message| (message.job, message.times_ns, message.src, message.dst, message.tag));
         let nodes = Nodes::of(profile);
         let clock_bound_ns = clock_bound_ns(profile);
-        let missing = PossiblyMissing::new(self.contexts_without_ranks, profile);
+        let missing = MissingMessageHints::new(self.contexts_without_ranks, profile);
         let mut instances = Vec::new();
         for messages in self.messages.chunk_by(|a, b| a.job == b.job) {
             instances.extend(of_job(messages, &nodes, profile, (clock_bound_ns, &missing)));
@@ -252,7 +252,7 @@ fn context_id(context: u32, is_world: bool) -> ContextId {
 }
 
 /// Where collective messages may be missing.
-struct PossiblyMissing {
+struct MissingMessageHints {
     /// Communicators with messages whose ranks are unknown.
     contexts: BTreeSet<ContextId>,
     /// Pairs of ranks whose capture is not complete.
@@ -261,7 +261,7 @@ struct PossiblyMissing {
     proven_pairs: RankPairs,
 }
 
-impl PossiblyMissing {
+impl MissingMessageHints {
     fn new(contexts: BTreeSet<ContextId>, profile: &Profile) -> Self {
         let is_proven = |coverage: &PairCoverage| {
             matches!(coverage.state, CoverageState::Incomplete | CoverageState::Sampled)
@@ -301,8 +301,8 @@ impl RankPairs {
     }
 }
 
-/// Bound of the error of differences of times: the clocks of the inputs, and the tick of the
-/// captures.
+/// Bound on the error of a difference of two times: the errors of the inputs' clocks, and the tick of
+/// the captures.
 pub(crate) fn clock_bound_ns(profile: &Profile) -> i64 {
     let tick_ns = profile.coverage.clock_ns;
     i64::try_from(clocks_ns(profile).saturating_mul(2).saturating_add(tick_ns)).unwrap_or(i64::MAX)
@@ -339,7 +339,7 @@ fn of_job(
     messages: &[WorldMessage],
     nodes: &Nodes,
     profile: &Profile,
-    (clock_bound_ns, missing): (i64, &PossiblyMissing),
+    (clock_bound_ns, missing): (i64, &MissingMessageHints),
 ) -> Vec<CollectiveInstance> {
     let Some(job) = messages.first().map(|message| message.job) else { return Vec::new() };
     let size = world_size(messages, profile, job);
@@ -443,7 +443,7 @@ fn split_one(
     own: NamedCommunicator,
     messages: &[WorldMessage],
     nodes: &Nodes,
-    (times, missing): (JobTimes, &PossiblyMissing),
+    (times, missing): (JobTimes, &MissingMessageHints),
 ) -> SplitCommunicator {
     let NamedCommunicator { name, members: communicator, ranks, is_of_leaders } = own;
     let known = communicator.world_ranks();
@@ -477,7 +477,7 @@ fn split_one(
     let misses_messages = own()
         .any(|message| missing.contexts.contains(&context_id(message.context, message.is_world)))
         || missing.proven_pairs.has_between(&ranks_with_messages);
-    // A message that is missing shifts those of later calls into earlier ones.
+    // If a message is missing, messages of later calls take its place in earlier operations.
     if misses_messages || missing.pairs.has_between(&ranks_with_messages) {
         let sure = operations.iter_mut().filter(|operation| operation.confidence != Confidence::Unknown);
         sure.for_each(|operation| operation.confidence = Confidence::Low);

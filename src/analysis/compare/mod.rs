@@ -273,10 +273,22 @@ fn totals(profiles: [&Profile; 2], placements: &Placements) -> Vec<ValueComparis
     a.into_iter().zip(b).map(compared).collect()
 }
 
+/// Time of the first and the last record, nanoseconds since the epoch; of a time window, those of the first
+/// and the last packet of a connection.
+fn span_ns(profile: &Profile) -> Option<(i64, i64)> {
+    if profile.coverage.outside_window == 0 {
+        return profile.coverage.first_time_ns.zip(profile.coverage.last_time_ns);
+    }
+    // A connection without any timestamp has its last time before its first.
+    let times = profile.connections.iter().map(|connection| (connection.first_time_ns, connection.last_time_ns));
+    let times = times.filter(|(first, last)| first <= last);
+    times.reduce(|all, own| (all.0.min(own.0), all.1.max(own.1)))
+}
+
 /// The totals of one profile with their names, in the order of the outputs.
 fn total_values(profile: &Profile, pairs_on_one_node: u64) -> Vec<(&'static str, Option<u64>)> {
     let sums = ProfileTotals::of(profile);
-    let span = profile.coverage.first_time_ns.zip(profile.coverage.last_time_ns);
+    let span = span_ns(profile);
     let ranks: BTreeSet<(u32, u32)> = profile.ranks.iter().map(|row| (row.job, row.rank)).collect();
     let of_ranks = |count: u64| (!ranks.is_empty()).then_some(count);
     vec![

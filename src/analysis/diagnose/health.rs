@@ -28,7 +28,7 @@ const CRITICAL_RNR: f64 = 0.01;
 const FEWEST_MARKS: u64 = 10;
 const MARK_SHARE: f64 = 0.001;
 const CRITICAL_MARKS: f64 = 0.1;
-/// Share of the events from which a port or a path is the one that they are about.
+/// Share of the events from which a finding names one port or path.
 const MAIN_SHARE: f64 = 0.8;
 
 /// A connection with events, and what is known of its health.
@@ -78,7 +78,7 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
     let unclear = input.profile.coverage.unclear_copies;
     if unclear > 0 {
         diagnosis.unchecked.push(format!(
-            "losses of {}, because their packets are observed as often as with more than two observation points, or with a second one for a part of the time",
+            "losses of {}, because their packets appear more often than one or two observation points explain",
             count_of(unclear, "connection")
         ));
     }
@@ -108,7 +108,7 @@ fn loss(input: &DiagnosisInput<'_>, all: &EventRows<'_>) -> Option<DiagnosisFind
         *events.entry((dst, src)).or_default() += row.health.nak_sequence;
     }
     events.retain(|_, count| *count > 0);
-    // A capture that misses packets feigns late ones, and hides the first transmissions.
+    // If a capture misses first transmissions, their retransmissions look like late packets.
     let late = if input.is_incomplete() { 0 } else { late };
     let proofs = naks + late + input.profile.trust.lost_on_fabric_packets.at_least;
     let is_proven = proofs >= FEWEST_PROOFS && again >= FEWEST_RETRANSMISSIONS;

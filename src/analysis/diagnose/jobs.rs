@@ -14,7 +14,7 @@ const CRITICAL_DELAY: f64 = 0.25;
 /// Largest share of stragglers among the ranks. If more ranks are late and their work is uneven, the
 /// finding is an imbalance.
 const MOST_STRAGGLERS: f64 = 0.25;
-/// Ranks without which there is no "most of the others".
+/// Fewest ranks for which "most of the others" has a meaning.
 const FEWEST_RANKS: usize = 4;
 /// By how much the time of the busiest rank exceeds the mean, as a share of the period.
 const LEAST_IMBALANCE: f64 = 0.15;
@@ -64,7 +64,9 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
         let main_loop = job.iterations.as_ref().ok().filter(|own| is_main_loop(own));
         let Some(iterations) = main_loop else {
             let why = match job.iterations {
-                Err(reason @ (NoIterations::ClocksUnknown | NoIterations::CopiesLate)) => reason.because(),
+                Err(reason @ (NoIterations::ClocksUnknown | NoIterations::CopiesLate | NoIterations::EdgesUnclear)) => {
+                    reason.because()
+                }
                 _ => "no iterations with most of its messages were found".to_owned(),
             };
             diagnosis.unchecked.push(format!("stragglers and imbalance of job {}, because {why}", job.job));

@@ -165,7 +165,7 @@ pub struct DiagnosisFinding {
     pub advice: &'static str,
 }
 
-/// The findings, and what could not be checked.
+/// The findings, and the checks that were not made.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Diagnosis {
     /// The findings, most severe first.
@@ -267,7 +267,7 @@ pub fn diagnose(profile: &Profile, waits: Option<&[JobWaits]>, speed: Option<&Sp
     diagnosis
 }
 
-/// Says what cannot be found without packets, or without those of the opposite direction.
+/// Lists the checks that are impossible without packets, or without those of the opposite direction.
 fn directions(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
     if input.profile.connections.is_empty() {
         diagnosis.unchecked.push("anything, because there is no InfiniBand packet".to_owned());
@@ -279,8 +279,8 @@ fn directions(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
     }
 }
 
-/// Says which losses cannot be judged: the input that misses the packets does not show whether they were
-/// acknowledged.
+/// Lists losses that may be those of the fabric or of the capture: the input that misses the packets
+/// does not show whether they were acknowledged.
 fn unacknowledged(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
     if input.is_sampled() || input.is_incomplete() || input.one_way_connections().next().is_some() {
         return;
@@ -289,7 +289,7 @@ fn unacknowledged(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
     let (connections, psns) = missing.fold((0, 0_u64), |(rows, sum), psns| (rows + 1, sum.saturating_add(psns)));
     if psns >= FEWEST_LOST {
         diagnosis.unchecked.push(format!(
-            "losses of {}, because the capture shows neither their packets with {} nor the responses to them",
+            "losses of {}, because the capture holds neither their packets with {} nor the responses to them",
             count_of(connections, "connection"),
             count_of(psns, "PSN")
         ));
@@ -306,8 +306,8 @@ fn parts(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
     }
 }
 
-/// Missing records, as a share of the packets, from which the numbers of a capture are wrong by
-/// more than they are worth.
+/// Missing records, as a share of the packets, from which the numbers of a capture are too wrong to
+/// use.
 const CRITICAL_CAPTURE_LOSS: f64 = 0.01;
 /// Missing records: a capture that begins or ends in the middle of traffic may have one of the two
 /// observations of a packet.

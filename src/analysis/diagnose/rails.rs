@@ -2,7 +2,8 @@
 //! one of them.
 
 use super::{Diagnosis, DiagnosisFinding, DiagnosisInput, FindingConfidence, FindingKind, FindingSeverity};
-use crate::model::{JobRank, Profile, TrafficKind};
+use crate::model::profile::ConnectionRow;
+use crate::model::{ConnectionClass, JobRank, Profile, TrafficKind};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +20,10 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
     let profile = input.profile;
     // A port that was not captured shows only a part of its traffic.
     if !input.sees_all_ports() || input.is_sampled() {
+        return;
+    }
+    // A rail whose queue pairs have no rank may seem to be idle.
+    if has_unclaimed_traffic(profile) {
         return;
     }
     let ranks = bytes_by_rank(profile);
@@ -56,6 +61,15 @@ fn bytes_by_rank(profile: &Profile) -> BTreeMap<JobRank, BTreeMap<Endpoint, u64>
         }
     }
     ranks
+}
+
+/// True if queue pairs that no job and no known protocol claims carry data.
+fn has_unclaimed_traffic(profile: &Profile) -> bool {
+    let is_unclaimed = |row: &&ConnectionRow| {
+        let may_be_of_job = matches!(row.class, ConnectionClass::Unknown | ConnectionClass::Mpi | ConnectionClass::Ucx);
+        row.kind == TrafficKind::Data && row.job.is_none() && may_be_of_job
+    };
+    profile.connections.iter().filter(is_unclaimed).map(|row| row.traffic.payload_bytes).sum::<u64>() >= LEAST_BYTES
 }
 
 /// The ranks whose rails are idle, where most ranks of the job use as many rails as any.

@@ -22,7 +22,7 @@ const WIDEST_BIN_NS: i64 = 100_000_000;
 
 /// The bins of a connection with too many messages.
 #[derive(Clone, Copy, Default)]
-struct Storm {
+struct SmallMessageBins {
     bins: u64,
     messages: u64,
     bytes: u64,
@@ -36,10 +36,11 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
     }
     let storms = storms(profile);
     let length_ns = length_ns(profile) as f64;
-    let share = |storm: &Storm| (storm.bins as f64 * profile.bin_ns as f64 / length_ns).min(1.0);
-    let is_found =
-        |storm: &Storm| storm.bins >= FEWEST_BINS && storm.messages >= FEWEST_MESSAGES && share(storm) >= LEAST_SHARE;
-    let mut found: Vec<(u32, Storm)> = storms.into_iter().filter(|(_, storm)| is_found(storm)).collect();
+    let share = |storm: &SmallMessageBins| (storm.bins as f64 * profile.bin_ns as f64 / length_ns).min(1.0);
+    let is_found = |storm: &SmallMessageBins| {
+        storm.bins >= FEWEST_BINS && storm.messages >= FEWEST_MESSAGES && share(storm) >= LEAST_SHARE
+    };
+    let mut found: Vec<(u32, SmallMessageBins)> = storms.into_iter().filter(|(_, storm)| is_found(storm)).collect();
     found.sort_by_key(|(connection, storm)| (std::cmp::Reverse(storm.messages), *connection));
     let Some((first, worst)) = found.first().copied() else { return };
     let connection = &profile.connections[first as usize];
@@ -63,8 +64,8 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
     });
 }
 
-/// The storms by index of the connection.
-fn storms(profile: &Profile) -> BTreeMap<u32, Storm> {
+/// The bins with too many messages, by index of the connection.
+fn storms(profile: &Profile) -> BTreeMap<u32, SmallMessageBins> {
     // Most connections of a large capture have few messages, so no round trip is needed.
     let has_many = |connection: &ConnectionRow| {
         may_combine(connection) && messages(connection, &connection.traffic).0 >= FEWEST_MESSAGES
@@ -79,7 +80,7 @@ fn storms(profile: &Profile) -> BTreeMap<u32, Storm> {
         Some(LEAST_PER_ROUND_TRIP * (profile.bin_ns as f64 / round_trip_ns as f64).max(1.0))
     };
     let limits: Vec<Option<f64>> = profile.connections.iter().map(limit).collect();
-    let mut storms: BTreeMap<u32, Storm> = BTreeMap::new();
+    let mut storms: BTreeMap<u32, SmallMessageBins> = BTreeMap::new();
     for row in &profile.timeline {
         let Some(limit) = limits.get(row.connection as usize).copied().flatten() else { continue };
         let (messages, bytes) = messages(&profile.connections[row.connection as usize], &row.traffic);
@@ -101,7 +102,7 @@ const fn may_combine(connection: &ConnectionRow) -> bool {
 }
 
 /// Messages and their bytes. Those of a job are MPI messages: the library's own ones, such as the
-/// answers of a rendezvous, are small too.
+/// responses of a rendezvous, are small too.
 const fn messages(connection: &ConnectionRow, traffic: &Traffic) -> (u64, u64) {
     if connection.job.is_some() {
         let messages = traffic.p2p_messages.saturating_add(traffic.collective_messages);

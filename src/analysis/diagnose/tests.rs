@@ -125,7 +125,7 @@ fn a_missing_rail_is_idle() {
     }
     assert_eq!(names(&diagnose(&profile, None, None, false)), ["idle_rail"]);
     // A capture of some ports does not show the traffic of the others.
-    profile.inputs[0].pairs_observed_once = 1;
+    profile.connections.iter_mut().for_each(|connection| connection.is_at_both_ports = Some(false));
     assert_eq!(names(&diagnose(&profile, None, None, false)), [""; 0]);
 }
 

@@ -23,11 +23,13 @@ pub use pattern::{PatternName, PhasePattern};
 
 use super::endpoint_label::GroupBy;
 use super::matrix::{CountingRule, Matrix, MatrixCell, MatrixCells, Selection};
-use crate::model::Profile;
+use super::observed_ports::may_miss_ports;
 use crate::model::profile::Traffic;
+use crate::model::{Nodes, Profile};
 use graph::{Graph, PortVisibility};
 use pairs::PairIndex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Options of the phase detection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,7 +61,7 @@ pub struct Phases {
 /// A time interval with one communication pattern.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Phase {
-    /// Start in nanoseconds since the epoch.
+    /// Start in nanoseconds since the epoch, not before the first packet of the captures.
     pub from_ns: i64,
     /// End in nanoseconds since the epoch, exclusive.
     pub to_ns: i64,
@@ -124,11 +126,13 @@ pub fn phases(profile: &Profile, options: &PhaseOptions) -> Phases {
     let view = PortVisibility::new(profile);
     let mut phase_of: BTreeMap<i64, usize> = BTreeMap::new();
     let ends_ns = turnovers::ends_ns(profile, change_points::neighborhood_ns(width_ns));
+    // The first bin may start before the first packet of the captures.
+    let first_ns = span_ns.0.max(found.origin_ns).min(span_ns.1);
     for (index, range) in change_points::phases(&steps, step_ns, width_ns, &ends_ns).into_iter().enumerate() {
         let steps = &steps[range];
         let (Some(first), Some(last)) = (steps.first(), steps.last()) else { continue };
         phase_of.extend((first.number..=last.number).map(|number| (number, index)));
-        let bound = |number: i64| number.saturating_mul(step_ns).clamp(span_ns.0, span_ns.1);
+        let bound = |number: i64| number.saturating_mul(step_ns).clamp(first_ns, span_ns.1);
         let (from_ns, to_ns) = (bound(first.number), bound(last.number.saturating_add(1)));
         let pattern = pattern::detect(&Graph::new(&view, &pairs, steps));
         let matrix = MatrixCells::default().into_matrix(by, Selection::All);
@@ -165,6 +169,8 @@ fn add_up(profile: &Profile, pairs: &PairIndex, found: &mut Phases, phase_at: im
     }
     // All phases have the same unit.
     let has_mpi = found.phases.iter().any(|phase| phase.has_mpi);
+    let nodes = Arc::new(if found.by == GroupBy::Rank { Nodes::of(profile) } else { Nodes::default() });
+    let is_partial = may_miss_ports(profile);
     for ((phase, cells), collectives) in found.phases.iter_mut().zip(cells).zip(&collectives) {
         phase.has_mpi = has_mpi;
         let mut by_label = MatrixCells::default();
@@ -172,7 +178,8 @@ fn add_up(profile: &Profile, pairs: &PairIndex, found: &mut Phases, phase_at: im
             let (src, dst) = pairs.labels(pair);
             *by_label.cell(src.clone(), dst.clone()) = cell;
         }
-        phase.matrix = by_label.into_matrix(found.by, Selection::All);
+        let matrix = by_label.into_matrix(found.by, Selection::All);
+        phase.matrix = Matrix { nodes: Arc::clone(&nodes), is_partial, ..matrix };
         phase.collectives = collectives::phase_collectives(profile, collectives);
     }
 }

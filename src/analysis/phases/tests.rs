@@ -36,6 +36,7 @@ fn profile(pairs: impl IntoIterator<Item = (u32, u32)>, per_node: u32) -> Profil
         coverage: PairCoverage::default(),
         sampled: None,
         paths: smallvec::SmallVec::default(),
+        is_at_both_ports: Some(true),
     };
     let connections: Vec<ConnectionRow> =
         pairs.iter().filter(|(a, b)| endpoint(*a) != endpoint(*b)).map(connection).collect();
@@ -182,8 +183,7 @@ fn patterns_that_unobserved_traffic_may_contradict_are_unknown() {
     assert_eq!(name(&profile(star(), 1)), PatternName::MasterWorker);
     for pairs in [star().collect::<Vec<_>>(), tree(31)] {
         let mut of_one_port = profile(pairs, 1);
-        of_one_port.inputs[0].pairs_observed_twice = 0;
-        of_one_port.inputs[0].pairs_observed_once = 10;
+        of_one_port.connections.iter_mut().for_each(|connection| connection.is_at_both_ports = Some(false));
         assert_eq!(name(&of_one_port), PatternName::Unknown);
     }
     // With four ranks per node, the capture shows one pair of a ring between each two nodes, and

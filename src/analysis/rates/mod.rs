@@ -234,6 +234,14 @@ impl Rates {
         }
     }
 
+    /// Length of the time with traffic, if that of the captures differs by more than 1 % and means
+    /// would seem wrong.
+    #[must_use]
+    pub fn own_length_ns(&self) -> Option<i64> {
+        let (own, all) = (self.traffic_length_ns(), self.captured_until_ns.saturating_sub(self.origin_ns));
+        (i128::from(own.abs_diff(all)) * 100 > i128::from(all)).then_some(own)
+    }
+
     /// The rate of a peak per second.
     #[must_use]
     pub fn peak(&self, peak: Peak) -> f64 {

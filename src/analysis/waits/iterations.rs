@@ -21,6 +21,8 @@ const ORDERED_SHARE: f64 = 0.8;
 const RANK_SHARE: f64 = 0.5;
 /// The loop takes at least this share of the job's time: set-up and shutdown repeat messages too.
 const TIME_SHARE: f64 = 0.1;
+/// A message that is missing at an end of a series would be at most this many periods from its neighbor.
+const OUTSIDE_PERIODS: f64 = 1.5;
 /// Weight of steps without a message outside of the loop, against those with one.
 const EXACT_WEIGHT: usize = 3;
 
@@ -129,7 +131,7 @@ pub(super) fn find(series_of_job: &BTreeMap<SeriesKey, MessageSeries>) -> Result
         series_of_job.iter().filter_map(|(key, own)| part_of(key, own, count)).collect();
     let begins_ns = begins_ns(&chosen, count);
     let (period_ns, _) = period_and_jitter_ns(&begins_ns);
-    chosen.iter_mut().for_each(|own| own.before = messages_before(own, &begins_ns));
+    align(&mut chosen, &begins_ns, period_ns, job_times_ns(series_of_job))?;
     chosen.retain(|own| is_ordered(own, &begins_ns, period_ns));
     if !covers(chosen.iter().map(|own| (own.key.src, own.key.dst)), &all) {
         return Err(NoIterations::NotOrdered);
@@ -179,6 +181,60 @@ fn part_of<'a>(key: &'a SeriesKey, own: &'a MessageSeries, count: usize) -> Opti
 
 fn is_part(length: usize, count: usize) -> bool {
     (1..=MOST_PER_ITERATION).contains(&(length / count)) && length % count <= MOST_OUTSIDE
+}
+
+/// Times of the first and the last message of a job.
+fn job_times_ns(series: &BTreeMap<SeriesKey, MessageSeries>) -> (i64, i64) {
+    let begin_ns = series.values().filter_map(MessageSeries::begin_ns).min();
+    let end_ns = series.values().filter_map(MessageSeries::end_ns).max();
+    (begin_ns.unwrap_or_default(), end_ns.unwrap_or_default())
+}
+
+/// Decides how many messages of each series precede the loop, jointly for the series of one step: all ranks
+/// take part in the same iteration of it.
+///
+/// ```text
+/// rank 0    1   2   3   4           rank 0   0   1   2   3
+/// rank 1      1   2   3   |  end    rank 1  |  1   2   3        start of the captures
+/// ```
+/// If some series of a step have fewer messages than others, the captures start or end within an iteration,
+/// and the missing messages must lie outside of them. If both ends allow it, nothing shows which iteration a
+/// message belongs to: the delay of a straggler can be any part of a period.
+fn align(
+    chosen: &mut [RepeatedSeries<'_>],
+    begins_ns: &[i64],
+    period_ns: u64,
+    (from_ns, to_ns): (i64, i64),
+) -> Result<(), NoIterations> {
+    let mut steps: BTreeMap<_, Vec<&mut RepeatedSeries<'_>>> = BTreeMap::new();
+    for own in chosen {
+        let SeriesKey { operation, context, tag, mpi_bytes, .. } = *own.key;
+        steps.entry((operation, context, tag, mpi_bytes, own.per_iteration)).or_default().push(own);
+    }
+    let margin_ns = (period_ns as f64 * OUTSIDE_PERIODS) as i64;
+    for mut step in steps.into_values() {
+        let fewest = step.iter().map(|own| own.times_ns.len()).min().unwrap_or_default();
+        let is_short = |own: &&&mut RepeatedSeries<'_>| own.times_ns.len() == fewest;
+        let is_ragged = step.iter().any(|own| own.times_ns.len() > fewest);
+        let may_start_later = step
+            .iter()
+            .filter(is_short)
+            .all(|own| own.times_ns.first().is_some_and(|first| first.0.saturating_sub(margin_ns) < from_ns));
+        let may_end_sooner = step
+            .iter()
+            .filter(is_short)
+            .all(|own| own.times_ns.last().is_some_and(|last| last.0.saturating_add(margin_ns) > to_ns));
+        for own in &mut step {
+            let further = own.times_ns.len() - fewest;
+            own.before = match (is_ragged, may_start_later, may_end_sooner) {
+                (true, true, true) => return Err(NoIterations::EdgesUnclear),
+                (true, true, false) => further,
+                (true, false, true) => 0,
+                (false, ..) | (true, false, false) => messages_before(own, begins_ns),
+            };
+        }
+    }
+    Ok(())
 }
 
 /// How many messages of the series precede the loop: the number that brings its iterations nearest

@@ -14,8 +14,9 @@ mod stragglers;
 #[cfg(test)]
 mod tests;
 
-use crate::analysis::observed_ports::shows_all_traffic;
+use crate::analysis::observed_ports::uncaptured_ports;
 use crate::model::nodes::Nodes;
+use crate::model::profile::RankRow;
 use crate::model::{JobRank, MessageRow, Profile};
 use ibscope_parsers::mpi::MpiOperation;
 use series::{MessageSeries, SeriesKey};
@@ -75,6 +76,8 @@ pub enum NoIterations {
     ClocksUnknown,
     /// The mirror copies of its packets are late by more than 2 % of the period.
     CopiesLate,
+    /// The captures start or end within an iteration, and it is unclear which messages belong to one.
+    EdgesUnclear,
 }
 
 impl NoIterations {
@@ -91,8 +94,14 @@ impl NoIterations {
         // places that the captures do not show.
         let places: BTreeSet<Vec<&str>> = known.map(|rank| nodes.names(rank).collect()).collect();
         let hidden = |ranks: &BTreeSet<u32>| ranks.last().map_or(0, |last| *last as usize + 1 - ranks.len());
-        let places = places.len() + jobs.values().map(hidden).sum::<usize>();
-        (!shows_all_traffic(profile, places)).then_some(Self::PortsMissing)
+        let hidden: usize = jobs.values().map(hidden).sum();
+        let uncaptured = uncaptured_ports(profile);
+        let is_uncaptured = |row: &&RankRow| row.endpoint.parse().is_ok_and(|port| uncaptured.contains(&port));
+        let of_place = |row: &RankRow| nodes.names(JobRank { job: row.job, rank: row.rank }).collect::<Vec<_>>();
+        let uncaptured: BTreeSet<Vec<&str>> = profile.ranks.iter().filter(is_uncaptured).map(of_place).collect();
+        // A capture of two places shows one of them at least.
+        let is_shown = uncaptured.len() + hidden <= 1 || places.len() + hidden <= 2;
+        (!is_shown).then_some(Self::PortsMissing)
     }
 
     /// The reason, as the end of "unknown, because ...".
@@ -116,6 +125,11 @@ impl NoIterations {
             }
             Self::ClocksUnknown => {
                 "the clocks of its captures could not be compared by packets that several of them hold".to_owned()
+            }
+            Self::EdgesUnclear => {
+                "the captures start or end within an iteration, and nothing shows which messages belong to the same \
+                 one; capture the job for a longer time, or from its start to its end"
+                    .to_owned()
             }
             Self::CopiesLate => {
                 "the clocks of its ports differ, or a device delays the mirror copies, by more than 2 % of the period of \
@@ -166,7 +180,8 @@ pub struct RankTimes {
     /// Time before the first message that the rank sends in an iteration, while messages of the
     /// others arrive, where the packets do not show whether the rank computes or waits.
     pub unclear_ns: u64,
-    /// Number of iterations that the rank began last. `None` if it begins them with another message
+    /// Number of iterations after the first one that the rank began last: nothing shows what a rank did before
+    /// the first one. `None` if it begins them with another message
     /// than most ranks do.
     pub times_last: Option<usize>,
 }
@@ -273,8 +288,10 @@ fn of_job(
     are_shared: &dyn Fn(u32, u32) -> bool,
 ) -> Result<Iterations, NoIterations> {
     series.values_mut().for_each(MessageSeries::sort);
-    let with_tags = iterations::find(&series);
-    let mut found = with_tags.or_else(|_| iterations::find(&series::without_tags(series)))?;
+    let mut found = match iterations::find(&series) {
+        Err(NoIterations::NotRepeated | NoIterations::NotOrdered) => iterations::find(&series::without_tags(series)),
+        with_tags => with_tags,
+    }?;
     rotation::rotate(&mut found);
     let times = rank_times::rank_times(&found);
     let mut stragglers = stragglers::stragglers(&times);

@@ -73,7 +73,7 @@ pub(super) fn rank_times(main: &MainLoop) -> LoopTimes {
     };
     let of_ranks: Vec<RankVisits> =
         of_ranks.into_iter().map(|(rank, series)| visits(rank, &series, main.count)).collect();
-    let begins = IterationBegins::by_iteration(&of_ranks);
+    let begins = IterationStarts::by_iteration(&of_ranks);
     for own in of_ranks {
         add_rank(own, &begins, &mut times);
     }
@@ -137,7 +137,7 @@ fn visits(rank: u32, series: &[&LoopSeries], count: usize) -> RankVisits {
 }
 
 /// Divides the time of a rank before the first message of each iteration.
-fn add_rank(of_rank: RankVisits, begins: &BTreeMap<usize, IterationBegins>, times: &mut LoopTimes) {
+fn add_rank(of_rank: RankVisits, begins: &BTreeMap<usize, IterationStarts>, times: &mut LoopTimes) {
     let RankVisits { rank, visits, mut sums, mut waits } = of_rank;
     let answer = is_answer(rank, &visits, begins);
     if answer == Answer::Unclear {
@@ -202,13 +202,13 @@ enum Answer {
 
 /// The beginnings of one iteration at all ranks.
 #[derive(Default)]
-struct IterationBegins {
+struct IterationStarts {
     /// Sorted, with the rank.
     by_time: Vec<(i64, u32)>,
     by_rank: BTreeMap<u32, i64>,
 }
 
-impl IterationBegins {
+impl IterationStarts {
     fn by_iteration(of_ranks: &[RankVisits]) -> BTreeMap<usize, Self> {
         let mut begins: BTreeMap<usize, Self> = BTreeMap::new();
         for own in of_ranks {
@@ -251,7 +251,7 @@ struct EarlyArrival {
 /// Both times also vary together if all ranks leave the iteration before late, at a barrier inside
 /// the nodes for example. An answer therefore needs the same slope between arrivals and beginnings
 /// that differ from those of the other ranks.
-fn is_answer(rank: u32, visits: &[Visit], begins: &BTreeMap<usize, IterationBegins>) -> Answer {
+fn is_answer(rank: u32, visits: &[Visit], begins: &BTreeMap<usize, IterationStarts>) -> Answer {
     let early = |visit: &Visit| {
         let since = |time_ns: i64| time_ns.saturating_sub(visit.end_before_ns) as f64;
         let arrival = visit.early?;

@@ -79,6 +79,17 @@ impl Program {
         }
     }
 
+    /// The messages that begin in this time.
+    fn within(mut self, times_ns: std::ops::Range<i64>) -> Self {
+        for own in self.analysis.jobs.values_mut().flat_map(BTreeMap::values_mut) {
+            let mut kept = MessageSeries::default();
+            let times = own.times_ns().iter().filter(|times| times_ns.contains(&times.0));
+            times.for_each(|times| kept.push(times.0, times.1));
+            *own = kept;
+        }
+        self
+    }
+
     fn result(self) -> Result<Iterations, NoIterations> {
         let mut jobs = self.analysis.of_jobs(|_| None, &Nodes::default());
         assert_eq!(jobs.len(), 1);
@@ -149,6 +160,41 @@ fn the_straggler_of_one_of_two_equal_steps_is_found() {
                 assert!((4 * MS..=6 * MS).contains(&(straggler.delay_ns as i64)), "{ranks} ranks: {straggler:?}");
             }
         }
+    }
+}
+
+/// Captures that start or end anywhere in an iteration name no other straggler. The loop follows other messages
+/// by 100 ms, and 100 ms later come others, so most cuts at one end show on which side messages are missing.
+#[test]
+fn a_cut_within_an_iteration_moves_no_straggler() {
+    let program = |slow: Option<usize>, delay_ns: i64| {
+        let mut program = Program::of(4, 5);
+        program.send(0, 1, 99, 8);
+        (0..4).for_each(|rank| program.compute(rank, 100 * MS));
+        for _ in 0..40 {
+            (0..4).for_each(|rank| program.compute(rank, 10 * MS + if slow == Some(rank) { delay_ns } else { 0 }));
+            program.halo();
+            program.barrier();
+        }
+        (0..4).for_each(|rank| program.compute(rank, 100 * MS));
+        program.send(0, 1, 98, 8);
+        program
+    };
+    for (slow, delay_ms) in [(None, 0), (Some(2), 5), (Some(1), 8), (Some(3), 25)] {
+        let period_ns = (10 + delay_ms) * MS;
+        let (mut cuts, mut named) = (0, 0);
+        for step in 0..60 {
+            let later_ns = step * period_ns / 60;
+            let (start_ns, end_ns) = (100 * MS + 8 * period_ns + later_ns, 100 * MS + 30 * period_ns + later_ns);
+            for times_ns in [start_ns..i64::MAX, 0..end_ns, start_ns..end_ns] {
+                cuts += 1;
+                let Ok(found) = program(slow, delay_ms * MS).within(times_ns.clone()).result() else { continue };
+                let ranks: Vec<usize> = found.stragglers.iter().map(|straggler| straggler.rank as usize).collect();
+                assert!(ranks.iter().all(|rank| slow == Some(*rank)), "{slow:?} {delay_ms} ms {times_ns:?}: {ranks:?}");
+                named += usize::from(ranks.len() == usize::from(slow.is_some()));
+            }
+        }
+        assert!(named * 2 >= cuts, "{slow:?} {delay_ms} ms: {named} of {cuts}");
     }
 }
 

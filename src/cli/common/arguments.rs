@@ -243,9 +243,7 @@ impl FigureArgs {
 /// Option of commands with figures that users compare between runs.
 #[derive(Clone, Copy, Debug, Args)]
 pub(in crate::cli) struct ScaleArgs {
-    /// End the scale of the figure at VALUE, so that figures of several runs have the same scale, linear
-    /// from 0: a number, a size like 64MiB (per second for rates), or a time like 50us for latencies.
-    /// Values above it are marked
+    /// Set the scale of the figure to 0..VALUE (linear) and mark larger values: a number, `64MiB`, or `50us`
     #[arg(help_heading = "Figure options", long, value_name = "VALUE", value_parser = scale_end)]
     vmax: Option<ScaleEnd>,
 }

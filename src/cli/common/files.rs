@@ -16,25 +16,27 @@ use std::path::{Path, PathBuf};
 /// Reads a hosts file: csv `endpoint,name`, with a header line.
 pub(in crate::cli) fn hosts(path: Option<&Path>) -> anyhow::Result<BTreeMap<Endpoint, String>> {
     let Some(path) = path else { return Ok(BTreeMap::new()) };
-    Ok(pipeline::parse_hosts(path, &read(path)?)?)
+    Ok(pipeline::parse_hosts(path, &read(path).context("--hosts")?)?)
 }
 
 /// Reads a rank map.
 pub(in crate::cli) fn rankmap(path: Option<&Path>) -> anyhow::Result<Option<Vec<RankRow>>> {
     let Some(path) = path else { return Ok(None) };
-    Ok(Some(pipeline::parse_rankmap(path, &read(path)?)?))
+    Ok(Some(pipeline::parse_rankmap(path, &read(path).context("--rankmap")?)?))
 }
 
 /// Reads which captures form one stream.
 pub(in crate::cli) fn streams(path: Option<&Path>, inputs: &[PathBuf]) -> anyhow::Result<BTreeMap<PathBuf, String>> {
     let Some(path) = path else { return Ok(BTreeMap::new()) };
-    Ok(pipeline::parse_streams(path, &read(path)?, inputs)?)
+    Ok(pipeline::parse_streams(path, &read(path).context("--streams")?, inputs)?)
 }
 
 /// Reads the clocks that `merge --clocks` wrote.
 pub(in crate::cli) fn clocks(path: Option<&Path>) -> anyhow::Result<Option<BTreeMap<PathBuf, (Clock, u64)>>> {
     let Some(path) = path else { return Ok(None) };
-    pipeline::parse_clocks(&read(path)?).map(Some).map_err(|why| anyhow!("{}: {why}", path.display()))
+    pipeline::parse_clocks(&read(path).context("--clocks")?)
+        .map(Some)
+        .map_err(|why| anyhow!("{}: {why}", path.display()))
 }
 
 /// Notes on a rank map that is valid but looks wrong.
@@ -107,8 +109,15 @@ pub(in crate::cli) fn new_folder(output: &Path) -> anyhow::Result<PathBuf> {
 
 /// Reads a text file.
 pub(in crate::cli) fn read(path: &Path) -> anyhow::Result<String> {
-    let text =
-        ibscope_orchestrator::text_file::read(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+    let text = ibscope_orchestrator::text_file::read(path).map_err(|error| {
+        let what = format!("{}: cannot be read", path.display());
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => {
+                anyhow!("{what}: {error}; check the path and its permissions")
+            }
+            _ => anyhow::Error::from(error).context(what),
+        }
+    })?;
     // Spreadsheets write a byte order mark first.
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }

@@ -18,6 +18,7 @@ use crate::pipeline::{
     FolderContents, TimePoint,
 };
 use crate::render;
+use crate::render::units::{seconds_since, utc};
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
@@ -90,6 +91,20 @@ pub(in crate::cli) fn files<'a>(inputs: &'a [PathBuf], reading: &'a InputArgs) -
         .collect()
 }
 
+/// Fails if a time window ends before it starts.
+fn check_order(from: Option<TimePoint>, to: Option<TimePoint>) -> anyhow::Result<()> {
+    let texts = match (from, to) {
+        (Some(TimePoint::SinceStart(from)), Some(TimePoint::SinceStart(to))) if from >= to => {
+            [from, to].map(|ns| seconds_since(0, ns))
+        }
+        (Some(TimePoint::Absolute(from)), Some(TimePoint::Absolute(to))) if from >= to => [from, to].map(utc),
+        _ => return Ok(()),
+    };
+    let [from, to] = texts;
+    let error = anyhow::Error::from(UsageError("--from must be before --to; swap the two, or leave out one"));
+    Err(error.context(format!("--from {from} --to {to}")))
+}
+
 /// The options that all reading commands share.
 pub(in crate::cli) fn options(inputs: &[PathBuf], reading: &InputArgs) -> anyhow::Result<AnalysisOptions> {
     options_of(inputs, reading, inputs.len() > 1)
@@ -102,12 +117,7 @@ pub(in crate::cli) fn options_of(
     reading: &InputArgs,
     is_one_of_several: bool,
 ) -> anyhow::Result<AnalysisOptions> {
-    if let (Some(TimePoint::SinceStart(from)), Some(TimePoint::SinceStart(to)))
-    | (Some(TimePoint::Absolute(from)), Some(TimePoint::Absolute(to))) = (reading.from, reading.to)
-        && from >= to
-    {
-        return Err(UsageError("--from must be before --to").into());
-    }
+    check_order(reading.from, reading.to)?;
     let manifest = ManifestFile::read(reading.manifest.as_deref())?;
     // Names in --hosts override those of the manifest.
     let mut endpoints = manifest.as_ref().map_or(Ok(EndpointInfo::default()), ManifestFile::endpoint_info)?;

@@ -1,4 +1,4 @@
-//! The cells of a matrix as rectangles in a square.
+//! The cells of a matrix as rectangles in a square, and the hatching of those whose traffic cannot be seen.
 //!
 //! Input is a sparse matrix and the largest number of rows that can be drawn. A cell of a larger matrix
 //! shows the largest value of a square block, as in the report: the color scale stays that of pairs.
@@ -6,6 +6,7 @@
 use super::bar::ColorBar;
 use super::canvas::{Area, Canvas, LINE, pixels};
 use super::scale::NONE;
+use crate::analysis::matrix::{CellValue, Matrix, TrafficUnit};
 use crate::render::RenderError;
 use plotters::backend::DrawingBackend;
 use plotters::style::{RGBColor, WHITE};
@@ -84,6 +85,72 @@ impl CellGrid {
             }
         }
         Ok(())
+    }
+}
+
+/// The cells without a value: which are hatched, and which show a 0.
+pub(super) struct CellsWithoutValue {
+    /// Cells whose traffic is not on this wire, because both ranks are on one node.
+    on_one_node: Vec<(usize, usize)>,
+    /// True if cells without traffic may have traffic that was not captured.
+    is_partial: bool,
+    /// Cells whose packets have the value 0.
+    pub(super) zeros: Vec<(usize, usize)>,
+    /// Cells on the diagonal of a partial matrix that have nothing to miss inside a port.
+    diagonal: Vec<(usize, usize)>,
+    /// True if any cell is hatched.
+    pub(super) is_hatched: bool,
+}
+
+impl CellsWithoutValue {
+    /// The cells without a value in this unit. A block of several pairs is neither hatched because of
+    /// one of them nor 0: its other pairs may be on the wire.
+    pub(super) fn of(matrix: &Matrix, cells: &CellGrid, unit: TrafficUnit) -> Self {
+        let place = |ends: (u32, u32)| (ends.0 as usize, ends.1 as usize);
+        let has_pairs = cells.block == 1;
+        let pairs = if has_pairs { matrix.pairs_on_one_node() } else { Vec::new() };
+        let is_hidden = |ends: &(u32, u32)| matrix.cell_value(*ends, unit) == CellValue::OneNode;
+        let on_one_node: Vec<(usize, usize)> = pairs.into_iter().filter(is_hidden).map(place).collect();
+        let is_zero = |ends: &(u32, u32)| has_pairs && matrix.cell_value(*ends, unit) == CellValue::Value(0);
+        let zeros: Vec<(usize, usize)> = matrix.cells.keys().copied().filter(is_zero).map(place).collect();
+        // Traffic inside a port is not missing.
+        let misses_none = |at: &usize| has_pairs && !matrix.may_miss((*at as u32, *at as u32));
+        let diagonal: Vec<(usize, usize)> = (0..cells.count).filter(misses_none).map(|at| (at, at)).collect();
+        let is_not_captured = |(index, value): (usize, &u64)| {
+            let (row, column) = (index / cells.count, index % cells.count);
+            *value == 0 && !(row == column && misses_none(&row))
+        };
+        let is_partial = matrix.is_partial;
+        let is_hatched = !on_one_node.is_empty() || is_partial && cells.values.iter().enumerate().any(is_not_captured);
+        Self { on_one_node, is_partial, zeros, diagonal, is_hatched }
+    }
+
+    /// Fills the square with the color of no traffic. If cells may have traffic that was not
+    /// captured, hatches all cells except those in which nothing is missing.
+    pub(super) fn draw_background<DB: DrawingBackend>(
+        &self,
+        canvas: &Canvas<DB>,
+        cells: &CellGrid,
+        square: Area,
+    ) -> Result<(), RenderError> {
+        if !self.is_partial {
+            return canvas.fill(square, NONE);
+        }
+        canvas.hatch(square)?;
+        let not_missing = self.diagonal.iter().chain(&self.zeros);
+        let cell = |(row, column): &(usize, usize)| cells.area(square, *row, (*column, column + 1));
+        not_missing.map(cell).try_for_each(|cell| canvas.fill(cell, NONE))
+    }
+
+    /// Hatches the cells of ranks on one node.
+    pub(super) fn draw_on_one_node<DB: DrawingBackend>(
+        &self,
+        canvas: &Canvas<DB>,
+        cells: &CellGrid,
+        square: Area,
+    ) -> Result<(), RenderError> {
+        let area = |(row, column): &(usize, usize)| cells.area(square, *row, (*column, column + 1));
+        self.on_one_node.iter().map(area).try_for_each(|cell| canvas.hatch(cell))
     }
 }
 

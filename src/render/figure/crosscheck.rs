@@ -1,5 +1,6 @@
 //! Figure of a cross-check: the matrices of the trace and of the wire in the same color scale, and
-//! a third matrix with the outcome and the difference of each pair of ranks.
+//! a third matrix with the outcome and the difference of each pair of ranks. Pairs of ranks on one node are
+//! hatched in the matrices of the wire and of the outcomes, as in `matrix`.
 //!
 //! With more than [`MAX_CELLS`] ranks, a cell shows the largest value of a block of pairs, as in
 //! the matrix, and the worst outcome of these pairs.
@@ -51,6 +52,23 @@ impl OutcomeCell {
         let found = OUTCOMES.into_iter().find(|(outcome, _)| self.outcome == Some(*outcome));
         found.map_or(NONE, |(_, color)| color)
     }
+
+    /// The outcome in its color, or hatched as in the matrix.
+    fn outcome_fill(&self) -> CellFill {
+        if self.outcome == Some(CrosscheckOutcome::SameNode) {
+            CellFill::Hatched
+        } else {
+            CellFill::Color(self.outcome_color())
+        }
+    }
+}
+
+/// The background of a cell.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum CellFill {
+    Color(RGBColor),
+    /// The messages of the cell are not on the wire.
+    Hatched,
 }
 
 /// Legend text of an outcome: its name and, where the user can act, what to do.
@@ -96,7 +114,10 @@ impl Matrices {
         let used = OUTCOMES.into_iter().filter(|(outcome, _)| cells.iter().any(|cell| cell.outcome == Some(*outcome)));
         let names = widest([(ranks - 1).to_string().as_str()], TICK)?;
         let left = MARGIN + TEXT + names + 20;
-        let items = used.map(|(outcome, color)| (in_legend(outcome), Swatch::Area(color)));
+        let items = used.map(|(outcome, color)| match outcome {
+            CrosscheckOutcome::SameNode => (in_legend(outcome), Swatch::Hatched),
+            _ => (in_legend(outcome), Swatch::Area(color)),
+        });
         let items = items.chain([("no messages".to_owned(), Swatch::Area(NONE))]);
         let legend = Legend::new(items, MARGIN, WIDTH - MARGIN)?;
         let top = legend.bottom + TICK + MARGIN;
@@ -137,23 +158,30 @@ impl Matrices {
         &self,
         canvas: &Canvas<DB>,
         panel: Area,
-        of: impl Fn(&OutcomeCell) -> (RGBColor, String),
+        of: impl Fn(&OutcomeCell) -> (CellFill, String),
     ) -> Result<(), RenderError> {
         canvas.fill(panel, NONE)?;
-        let shown: Vec<(RGBColor, String)> = self.cells.iter().map(of).collect();
+        let shown: Vec<(CellFill, String)> = self.cells.iter().map(of).collect();
         let room = self.side / pixels(self.count) * 9 / 10;
         let words = || shown.iter().flat_map(|(_, text)| text.split(' ')).filter(|word| !word.is_empty());
         let size = (TICK * room / widest(words(), TICK)?.max(1)).min(room * 2 / 5).min(TICK * 4 / 5);
-        for (index, (color, text)) in shown.iter().enumerate() {
+        for (index, (fill, text)) in shown.iter().enumerate() {
             let cell = self.cell(panel, index / self.count, index % self.count);
-            if *color != NONE {
-                canvas.fill(cell, *color)?;
+            let color = match fill {
+                CellFill::Color(color) => *color,
+                CellFill::Hatched => {
+                    canvas.hatch(cell)?;
+                    continue;
+                }
+            };
+            if color != NONE {
+                canvas.fill(cell, color)?;
             }
             if size < SMALLEST_NUMBER || text.is_empty() {
                 continue;
             }
             let (x, y) = (i32::midpoint(cell.left, cell.right), i32::midpoint(cell.top, cell.bottom));
-            let ink = if is_light(*color) { BLACK } else { WHITE };
+            let ink = if is_light(color) { BLACK } else { WHITE };
             match text.split_once(' ') {
                 Some((number, unit)) => {
                     canvas.text(number, (x, y - size * 9 / 20), TextAnchor::Middle, size, ink)?;
@@ -237,12 +265,12 @@ impl Figure for Matrices {
         self.legend.draw(canvas)?;
         let text = |value: u64| if value == 0 { String::new() } else { human(value, true) };
         let [trace, wire, difference] = [0, 1, 2].map(|index| self.panel(index));
-        self.draw_cells(canvas, trace, |cell| (self.color(cell.trace), text(cell.trace)))?;
+        self.draw_cells(canvas, trace, |cell| (CellFill::Color(self.color(cell.trace)), text(cell.trace)))?;
         self.draw_cells(canvas, wire, |cell| match cell.outcome {
             // Gray means no messages; here the reason is known, or the number is unknown.
-            Some(CrosscheckOutcome::NotIdentified) if cell.wire == 0 => (cell.outcome_color(), "?".to_owned()),
-            Some(_) if cell.wire == 0 && cell.trace > 0 => (cell.outcome_color(), String::new()),
-            _ => (self.color(cell.wire), text(cell.wire)),
+            Some(CrosscheckOutcome::NotIdentified) if cell.wire == 0 => (cell.outcome_fill(), "?".to_owned()),
+            Some(_) if cell.wire == 0 && cell.trace > 0 => (cell.outcome_fill(), String::new()),
+            _ => (CellFill::Color(self.color(cell.wire)), text(cell.wire)),
         })?;
         self.draw_cells(canvas, difference, |cell| {
             let sign = if cell.wire > cell.trace { "+" } else { "-" };
@@ -252,7 +280,7 @@ impl Figure for Matrices {
                 Some(_) if bytes == 0 => "0".to_owned(),
                 Some(_) => format!("{sign}{}", human(bytes, true)),
             };
-            (cell.outcome_color(), text)
+            (cell.outcome_fill(), text)
         })?;
         for (panel, name) in [(trace, "trace"), (wire, "wire"), (difference, "wire - trace")] {
             let x = i32::midpoint(panel.left, panel.right);

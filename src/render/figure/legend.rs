@@ -30,6 +30,8 @@ pub(super) enum Swatch {
     Area(RGBColor),
     /// A line with this width in pixels.
     Line(RGBColor, i32),
+    /// An area whose traffic cannot be seen.
+    Hatched,
 }
 
 struct LegendEntry {
@@ -67,12 +69,15 @@ impl Legend {
 
     pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
         for LegendEntry { name, swatch, x, y } in &self.entries {
-            let (color, height) = match swatch {
-                Swatch::Area(color) => (color, SWATCH),
-                Swatch::Line(color, width) => (color, *width),
+            let area = |height: i32| {
+                let top = y - height / 2;
+                Area { left: *x, top, right: x + SWATCH, bottom: top + height }
             };
-            let top = y - height / 2;
-            canvas.fill(Area { left: *x, top, right: x + SWATCH, bottom: top + height }, *color)?;
+            match swatch {
+                Swatch::Area(color) => canvas.fill(area(SWATCH), *color)?,
+                Swatch::Line(color, width) => canvas.fill(area(*width), *color)?,
+                Swatch::Hatched => canvas.hatch(area(SWATCH))?,
+            }
             canvas.text(name, (x + SWATCH + GAPS.0, *y), TextAnchor::Left, TICK, BLACK)?;
         }
         Ok(())

@@ -1,18 +1,19 @@
 //! The matrix as a heat map: row = sender, column = receiver.
 //!
 //! Of more than [`MAX_CELLS`] rows, a cell shows the largest value of a block, and the second title line
-//! gives the size of a block. Cells of two ranks on one node are hatched.
+//! gives the size of a block. Cells of two ranks on one node are hatched; a pair that sent packets without
+//! the shown unit has a 0.
 
 use super::bar::ColorBar;
 use super::canvas::{
     Area, Canvas, Figure, LINE, MARGIN, TEXT, TICK, TICK_LENGTH, TITLE, TextAnchor, WIDTH, pixels, shorten, widest,
     width,
 };
-use super::cells::{CellGrid, color};
-use super::scale::{ColorScale, NONE, human, is_light};
+use super::cells::{CellGrid, CellsWithoutValue, color};
+use super::scale::{ColorScale, human, is_light};
 use super::scale_end::{cells_beyond, color_scale};
 use crate::analysis::coverage::States;
-use crate::analysis::matrix::{CellValue, Matrix, Selection, TrafficUnit};
+use crate::analysis::matrix::{Matrix, Selection, TrafficUnit};
 use crate::analysis::round_numbers::steps;
 use crate::model::profile::CoverageState;
 use crate::render::RenderError;
@@ -37,15 +38,9 @@ pub(super) struct HeatMap {
     /// Shortened names, one per label.
     names: Vec<String>,
     cells: CellGrid,
-    /// Cells whose traffic is not on this wire, because both ranks are on one node.
-    hidden: Vec<(usize, usize)>,
+    without_value: CellsWithoutValue,
     /// Cells with a corner, because the captures do not hold all traffic of the pair.
     marked: Vec<(usize, usize)>,
-    /// True if cells without traffic may have traffic that was not captured.
-    is_partial: bool,
-    /// Cells without hatching if `is_partial`: the captures show packets of the pair although the
-    /// value is 0, or there is nothing to miss inside a port.
-    not_missing: Vec<(usize, usize)>,
     plot: Area,
     /// Every n-th label is shown: n at the left, n below.
     every: (usize, usize),
@@ -74,26 +69,8 @@ impl HeatMap {
         let ticks: Vec<(u64, String)> =
             scale.ticks(is_bytes).into_iter().map(|tick| (tick, human(tick, is_bytes))).collect();
         let bar = ColorBar::new(format!("{}{of_sample} ({scale_name} scale)", unit.name()), scale, ticks, true)?;
-        // A block of several pairs is not hatched: its other pairs may be on the wire.
-        let pairs = if cells.block == 1 { matrix.pairs_on_one_node() } else { Vec::new() };
-        let hidden: Vec<(usize, usize)> = pairs
-            .into_iter()
-            .filter(|ends| matrix.cell_value(*ends, unit) == CellValue::OneNode)
-            .map(|(row, column)| (row as usize, column as usize))
-            .collect();
-        let is_zero = |ends: &&(u32, u32)| cells.block == 1 && matrix.cell_value(**ends, unit) == CellValue::Value(0);
-        let zeros = matrix.cells.keys().filter(is_zero).map(|ends| (ends.0 as usize, ends.1 as usize));
-        let (is_partial, count, block) = (matrix.is_partial, cells.count, cells.block);
-        // Traffic inside a port is not missing. A block of several labels has other pairs too.
-        let misses_none = |at: &usize| block == 1 && !matrix.may_miss((*at as u32, *at as u32));
-        let diagonal = (0..count).filter(misses_none).map(|at| (at, at));
-        let is_not_captured = |(index, value): (usize, &u64)| {
-            let (row, column) = (index / count, index % count);
-            is_partial && *value == 0 && !(row == column && misses_none(&row))
-        };
-        let not_missing = diagonal.chain(zeros).collect();
-        let is_hatched = !hidden.is_empty() || cells.values.iter().enumerate().any(is_not_captured);
-        let bar = if is_hatched { bar.with_hidden()? } else { bar };
+        let without_value = CellsWithoutValue::of(matrix, &cells, unit);
+        let bar = if without_value.is_hatched { bar.with_hidden()? } else { bar };
 
         let mut titles = vec![title(matrix, unit)];
         if cells.block > 1 {
@@ -122,32 +99,7 @@ impl HeatMap {
         let below = if upright { name_width } else { TICK };
         let height = plot.bottom + TICK_LENGTH + 8 + below + MARGIN / 2 + TEXT + MARGIN;
         let every = (upwards, if upright { upwards } else { across });
-        Ok(Self {
-            is_bytes,
-            titles,
-            bar,
-            names,
-            cells,
-            hidden,
-            marked,
-            is_partial,
-            not_missing,
-            plot,
-            every,
-            upright,
-            height,
-        })
-    }
-
-    /// Fills the plot with the color of no traffic. If cells may have traffic that was not
-    /// captured, hatches all cells except those in which nothing is missing.
-    fn draw_background<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
-        if !self.is_partial {
-            return canvas.fill(self.plot, NONE);
-        }
-        canvas.hatch(self.plot)?;
-        let cell = |(row, column): &(usize, usize)| self.cells.area(self.plot, *row, (*column, column + 1));
-        self.not_missing.iter().map(cell).try_for_each(|cell| canvas.fill(cell, NONE))
+        Ok(Self { is_bytes, titles, bar, names, cells, without_value, marked, plot, every, upright, height })
     }
 
     /// Draws a corner in each cell whose number is a lower bound or uncertain.
@@ -172,7 +124,7 @@ impl HeatMap {
     }
 
     /// Draws the values as texts of the same size in all cells: on one line, or with the unit below
-    /// the number. Draws none where the texts would be too small to read.
+    /// the number. A pair whose packets have no value of the unit has a 0. Draws none where the texts would be too small to read.
     fn draw_numbers<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
         let values = &self.cells.values;
         let texts: Vec<String> = values.iter().map(|&value| human(value, self.is_bytes)).collect();
@@ -201,6 +153,11 @@ impl HeatMap {
                 }
                 None => canvas.text(text, (x, y), TextAnchor::Middle, size, ink)?,
             }
+        }
+        for (row, column) in &self.without_value.zeros {
+            let cell = self.cells.area(self.plot, *row, (*column, column + 1));
+            let middle = (i32::midpoint(cell.left, cell.right), i32::midpoint(cell.top, cell.bottom));
+            canvas.text("0", middle, TextAnchor::Middle, size, BLACK)?;
         }
         Ok(())
     }
@@ -246,11 +203,9 @@ impl Figure for HeatMap {
     }
 
     fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
-        self.draw_background(canvas)?;
+        self.without_value.draw_background(canvas, &self.cells, self.plot)?;
         self.cells.draw(canvas, self.plot, &self.bar)?;
-        for (row, column) in &self.hidden {
-            canvas.hatch(self.cells.area(self.plot, *row, (*column, column + 1)))?;
-        }
+        self.without_value.draw_on_one_node(canvas, &self.cells, self.plot)?;
         self.draw_corners(canvas)?;
         canvas.frame(self.plot)?;
         if self.cells.count <= MAX_NUMBERS {

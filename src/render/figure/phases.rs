@@ -1,5 +1,6 @@
 //! The phases of a run: a strip with all phases along the time axis, and below it a small heat map
-//! of each of the largest phases, in the same color scale.
+//! of each of the largest phases, in the same color scale. Cells of two ranks on one node are hatched, as in
+//! the matrix.
 //!
 //! At most [`MAX_PHASES`] phases have a heat map; the second title line then gives their
 //! number and their share of the bytes.
@@ -10,9 +11,9 @@ use super::canvas::{
     Area, Canvas, Figure, LINE, MARGIN, TEXT, TICK, TICK_LENGTH, TITLE, TextAnchor, WIDTH, pixels, shorten, widest,
     width,
 };
-use super::cells::CellGrid;
+use super::cells::{CellGrid, CellsWithoutValue};
 use super::scale::{ColorScale, LIGHT, NONE, human};
-use crate::analysis::matrix::{Selection, TrafficUnit};
+use crate::analysis::matrix::{Matrix, MatrixCell, Selection, TrafficUnit};
 use crate::analysis::phases::{Phase, Phases};
 use crate::analysis::round_numbers::steps;
 use crate::analysis::{GroupBy, Label};
@@ -40,6 +41,7 @@ struct PhasePanel {
     /// Heading of the heat map: number and length of the phase, and its pattern.
     lines: [String; 2],
     cells: CellGrid,
+    without_value: CellsWithoutValue,
     square: Area,
     /// Whether there are labels at the left, and below.
     has_names: (bool, bool),
@@ -62,6 +64,33 @@ pub(super) struct PhasesFigure {
     every: (usize, usize),
 }
 
+/// The numbers of a sender and a receiver among the sorted labels.
+fn places(labels: &[&Label], src: &Label, dst: &Label) -> Option<(u32, u32)> {
+    let place = |label: &Label| labels.binary_search(&label).ok().map(|place| place as u32);
+    place(src).zip(place(dst))
+}
+
+/// The cells of a phase by the labels of all shown phases, sorted. `captured` has the pairs that some
+/// phase shows: where this phase has no packet of them, none is missing.
+fn cells_of(
+    matrix: &Matrix,
+    labels: &[&Label],
+    captured: &BTreeSet<(u32, u32)>,
+    unit: TrafficUnit,
+) -> (CellGrid, CellsWithoutValue) {
+    let of_phase = matrix.rows().filter_map(|(src, dst, cell)| Some((places(labels, src, dst)?, *cell)));
+    let none = captured.iter().map(|ends| (*ends, MatrixCell::default()));
+    let all = Matrix {
+        labels: labels.iter().copied().cloned().collect(),
+        cells: none.chain(of_phase).collect(),
+        ..matrix.clone()
+    };
+    let values = all.cells.iter().map(|(ends, cell)| (*ends, cell.value(unit)));
+    let cells = CellGrid::new(values, labels.len(), MAX_CELLS);
+    let without_value = CellsWithoutValue::of(&all, &cells, unit);
+    (cells, without_value)
+}
+
 impl PhasesFigure {
     pub(super) fn new(phases: &Phases) -> Result<Self, RenderError> {
         let (Some(first), Some(last)) = (phases.phases.first(), phases.phases.last()) else {
@@ -78,18 +107,19 @@ impl PhasesFigure {
         let chosen: BTreeSet<usize> = by_sum.iter().map(|(_, index)| *index).collect();
         let labels: BTreeSet<&Label> = chosen.iter().flat_map(|index| &phases.phases[*index].matrix.labels).collect();
         let labels: Vec<&Label> = labels.into_iter().collect();
-        let place = |label: &Label| labels.binary_search(&label).unwrap_or_default() as u32;
-        let cells_of = |index: usize| {
-            let cells = phases.phases[index].matrix.rows();
-            let values = cells.map(|(src, dst, cell)| ((place(src), place(dst)), cell.value(unit_of_cells)));
-            CellGrid::new(values, labels.len(), MAX_CELLS)
-        };
-        let cells: Vec<(usize, CellGrid)> = chosen.iter().map(|index| (*index, cells_of(*index))).collect();
-        let values = cells.iter().flat_map(|(_, cells)| cells.values.iter().copied());
+        let partial = phases.phases.iter().filter(|phase| phase.matrix.is_partial);
+        let pairs = partial.flat_map(|phase| phase.matrix.rows());
+        let captured = pairs.filter_map(|(src, dst, _)| places(&labels, src, dst)).collect();
+        let cells_of = |index: usize| cells_of(&phases.phases[index].matrix, &labels, &captured, unit_of_cells);
+        let cells: Vec<(usize, (CellGrid, CellsWithoutValue))> =
+            chosen.iter().map(|index| (*index, cells_of(*index))).collect();
+        let values = cells.iter().flat_map(|(_, (cells, _))| cells.values.iter().copied());
         let scale = ColorScale::new(values).ok_or(RenderError::Empty)?;
         let ticks = scale.ticks(true).into_iter().map(|tick| (tick, human(tick, true))).collect();
         let scale_name = if scale.log { "log" } else { "linear" };
         let bar = ColorBar::new(format!("{} ({scale_name} scale)", unit_of_cells.name()), scale, ticks, true)?;
+        let is_hatched = cells.iter().any(|(_, (_, without_value))| without_value.is_hatched);
+        let bar = if is_hatched { bar.with_hidden()? } else { bar };
 
         let what = if has_mpi { "MPI bytes" } else { "Payload bytes" };
         let by = if phases.by == GroupBy::Rank { "rank" } else { "endpoint" };
@@ -98,7 +128,7 @@ impl PhasesFigure {
             let share = by_sum.iter().map(|(sum, _)| *sum as f64).sum::<f64>() * 100.0 / all as f64;
             titles.push(format!("{} of {} phases, with {share:.0} % of the bytes", chosen.len(), phases.phases.len()));
         }
-        let block = cells.first().map_or(1, |(_, cells)| cells.block);
+        let block = cells.first().map_or(1, |(_, (cells, _))| cells.block);
         if block > 1 {
             titles.push(format!("each cell shows the largest of {block} × {block} {by}s"));
         }
@@ -126,7 +156,7 @@ impl PhasesFigure {
             bottom: grid_top + rows * (HEADER + side) + (rows - 1) * BETWEEN,
         };
         let count = pixels(cells.len());
-        let shown = cells.into_iter().zip(0..).map(|((index, cells), n)| {
+        let shown = cells.into_iter().zip(0..).map(|((index, (cells, without_value)), n)| {
             let (row, column) = (n / columns, n % columns);
             let (left, top) =
                 (grid.left + column * (side + BETWEEN), grid.top + HEADER + row * (side + HEADER + BETWEEN));
@@ -134,7 +164,7 @@ impl PhasesFigure {
             let lines =
                 [format!("{}: {}", index + 1, time(phase.length_ns() as f64)), phase.pattern.name.name().to_owned()];
             let square = Area { left, top, right: left + side, bottom: top + side };
-            PhasePanel { lines, cells, square, has_names: (column == 0, n + columns >= count) }
+            PhasePanel { lines, cells, without_value, square, has_names: (column == 0, n + columns >= count) }
         });
         let shown: Vec<PhasePanel> = shown.collect();
         let of_time = |(phase, index): (&Phase, usize)| {
@@ -183,14 +213,15 @@ impl PhasesFigure {
     }
 
     fn draw_phase<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, shown: &PhasePanel) -> Result<(), RenderError> {
-        let PhasePanel { lines, cells, square, has_names } = shown;
+        let PhasePanel { lines, cells, without_value, square, has_names } = shown;
         let middle = i32::midpoint(square.left, square.right);
         for (line, up) in lines.iter().zip([3, 1]) {
             let size = (TICK * (square.right - square.left) / width(line, TICK)?.max(1)).min(TICK);
             canvas.text(line, (middle, square.top - up * HEADER / 4), TextAnchor::Middle, size, BLACK)?;
         }
-        canvas.fill(*square, NONE)?;
+        without_value.draw_background(canvas, cells, *square)?;
         cells.draw(canvas, *square, &self.bar)?;
+        without_value.draw_on_one_node(canvas, cells, *square)?;
         canvas.frame(*square)?;
         let side = square.right - square.left;
         for (label, name) in self.names.iter().enumerate() {

@@ -384,6 +384,7 @@ fn rates() -> Rates {
             coverage: PairCoverage::default(),
             sampled: None,
             paths: smallvec::SmallVec::default(),
+            is_at_both_ports: None,
         }],
         timeline: vec![row(0, 1), row(5, 1_000_000), row(19, 1)],
         sizes: [

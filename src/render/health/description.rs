@@ -173,7 +173,7 @@ fn describe_losses(health: &Health) -> [DescriptionLine; 1] {
     [(
         "capture loss",
         format!(
-            "{}, {} not captured, as ACKs and later packets show (bounds: {} to {}); {} neither captured nor acknowledged",
+            "{} and {} missing from the capture, inferred from ACKs and later packets ({} to {}); {} missing without evidence of delivery",
             count_of(health.lost_requests, "request"),
             count_of(health.lost_responses, "response"),
             group(health.lost_at_least),

@@ -249,6 +249,7 @@ mod tests {
                     missing_messages: 0,
                 },
                 paths: smallvec::SmallVec::default(),
+                is_at_both_ports: None,
             });
         }
         profile.timeline.sort_by_key(|row| (row.time_ns, row.connection));

@@ -170,10 +170,13 @@ fn tiles(profile: &Profile, cells: &PackedTraffic) -> Vec<Value> {
         let peak = rates.peak(rates.total.peaks[WIRE_BYTES]);
         let mean = rates.mean(rates.total.sums[WIRE_BYTES]);
         let rate = |value: f64| format!("{}/s", bytes(value.round() as u64));
+        let over = rates
+            .own_length_ns()
+            .map_or_else(String::new, |ns| format!(" over {} of data traffic", span(ns.unsigned_abs())));
         tiles.push(tile(
             "Peak rate",
             rate(peak),
-            format!("over {}; mean {}", duration(rates.window_ns), rate(mean)),
+            format!("over {}; mean {}{over}", duration(rates.window_ns), rate(mean)),
             false,
         ));
     }
@@ -210,21 +213,25 @@ fn tiles(profile: &Profile, cells: &PackedTraffic) -> Vec<Value> {
     let pairs = matrix(profile, if known > 0 { GroupBy::Rank } else { GroupBy::Endpoint }, Selection::All);
     let states = States::of(pairs.cells.values());
     let incomplete: u64 = states.incomplete().map(|(_, count)| count).sum();
-    let shown = match incomplete {
-        0 => "complete".to_owned(),
-        _ => format!("{} of {}", group(incomplete), count_of(pairs.cells.len() as u64, "pair")),
-    };
-    let which = match states.incomplete().collect::<Vec<_>>()[..] {
-        [] => String::new(),
-        [(state, _)] => format!("{}; ", state.name()),
-        ref several => several
-            .iter()
-            .fold(String::new(), |text, (state, count)| format!("{text}{} {}; ", group(*count), state.name())),
-    };
+    let [shown, which] = coverage_of_pairs(&states, pairs.cells.len() as u64);
     let lost_too = if lost > 0 { format!(", the capture lost {}", count_of(lost, "packet")) } else { String::new() };
     let below = format!("{which}{decoded} of the records decoded{lost_too}");
     tiles.push(tile("Coverage of pairs", shown, below, failed || lost > 0 || incomplete > 0));
     tiles
+}
+
+/// The value of the tile on the coverage of the pairs, and the number of pairs by state if there are several.
+fn coverage_of_pairs(states: &States, pairs: u64) -> [String; 2] {
+    let incomplete: Vec<(CoverageState, u64)> = states.incomplete().collect();
+    let of_all = |count: u64, state: &str| format!("{} of {} {state}", group(count), count_of(pairs, "pair"));
+    match incomplete[..] {
+        [] => ["complete".to_owned(), String::new()],
+        [(state, count)] => [of_all(count, state.name()), String::new()],
+        ref several => {
+            let each = several.iter().map(|(state, count)| format!("{} {}; ", group(*count), state.name()));
+            [of_all(several.iter().map(|(_, count)| count).sum(), "not complete"), each.collect()]
+        }
+    }
 }
 
 /// The traffic of each class over time: a row has the number of the bin, the place of the class in

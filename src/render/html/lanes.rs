@@ -43,7 +43,7 @@ pub(super) fn document(found: Option<&InstanceList>, profile: &Profile, origin_n
         operations.push(operation(own, &lanes, origin_ns));
     }
     let name = |rank: &JobRank| {
-        if profile.jobs.len() > 1 { format!("{}:{}", rank.job, rank.rank) } else { rank.rank.to_string() }
+        if profile.jobs.len() > 1 { format!("{}.{}", rank.job, rank.rank) } else { rank.rank.to_string() }
     };
     json!({
         "because": null,

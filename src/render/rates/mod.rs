@@ -18,7 +18,7 @@ use crate::analysis::{GroupBy, Label};
 use crate::model::sampling::{EstimatedSum, EstimatedValue};
 use crate::render::columns::rows_within;
 use crate::render::table;
-use crate::render::units::{Scale, duration, per_second, span, utc};
+use crate::render::units::{Scale, duration, per_second, seconds_since, span, utc};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -45,9 +45,10 @@ pub fn table(rates: &Rates, is_profile: bool, width: Option<usize>) -> String {
         return "rates: no traffic\n".to_owned();
     }
     let mut text = format!(
-        "rates over {} from {}\npeak: the highest mean over {}, in steps of {}; from and to in s from the first packet\n{}\n{}",
+        "rates over {} from {} s; times in s from the first packet, at {}\npeak: the highest mean over {}, in steps of {}\n{}\n{}",
         span(rates.traffic_length_ns().unsigned_abs()),
-        utc(rates.traffic_ns.0),
+        seconds_since(rates.origin_ns, rates.traffic_ns.0),
+        utc(rates.origin_ns),
         duration(rates.window_ns),
         duration(rates.fine_ns),
         rates.sampled.as_ref().map(|sampled| format!("{sampled}\n")).unwrap_or_default(),

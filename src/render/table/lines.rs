@@ -94,13 +94,18 @@ pub(crate) struct RowWriter<'a, R> {
 }
 
 enum RowOutput<'a> {
-    People(LineLayout, &'a mut dyn Write),
+    /// The header comes with the first row.
+    People {
+        layout: LineLayout,
+        out: &'a mut dyn Write,
+        has_header: bool,
+    },
     Csv(Box<CsvRows<'a>>),
     Json(&'a mut dyn Write),
 }
 
 impl<'a, R> RowWriter<'a, R> {
-    /// Writes the header; `layout` is that of the terminal form.
+    /// Writes the header of csv; `layout` is that of the terminal form.
     pub(crate) fn begin(
         form: LineFormat,
         table: Table<R>,
@@ -108,10 +113,7 @@ impl<'a, R> RowWriter<'a, R> {
         out: &'a mut dyn Write,
     ) -> io::Result<Self> {
         let out = match form {
-            LineFormat::Table => {
-                writeln!(out, "{}", layout.header())?;
-                RowOutput::People(layout, out)
-            }
+            LineFormat::Table => RowOutput::People { layout, out, has_header: false },
             LineFormat::Csv => RowOutput::Csv(Box::new(CsvRows::begin(&table, out)?)),
             LineFormat::Json => RowOutput::Json(out),
         };
@@ -121,21 +123,27 @@ impl<'a, R> RowWriter<'a, R> {
     /// Writes a row; `cells` returns the cells of all columns of the terminal form.
     pub(crate) fn write(&mut self, row: &R, cells: impl FnOnce() -> Vec<String>) -> io::Result<()> {
         match &mut self.out {
-            RowOutput::People(layout, out) => writeln!(out, "{}", layout.line(&cells())),
+            RowOutput::People { layout, out, has_header } => {
+                if !std::mem::replace(has_header, true) {
+                    writeln!(out, "{}", layout.header())?;
+                }
+                writeln!(out, "{}", layout.line(&cells()))
+            }
             RowOutput::Csv(csv) => csv.write(&self.table, row),
             RowOutput::Json(out) => writeln!(out, "{}", Value::Object(self.table.object(row))),
         }
     }
 
-    /// Names the columns that do not fit, and writes the buffered rest. Without this call, an error of
-    /// the last write is lost.
-    pub(crate) fn finish(self) -> io::Result<()> {
+    /// Names the columns that do not fit, or writes `nothing` if there was no row, and writes the
+    /// buffered rest. Without this call, an error of the last write is lost.
+    pub(crate) fn finish(self, nothing: &str) -> io::Result<()> {
         match self.out {
             RowOutput::Csv(csv) => csv.finish(),
-            RowOutput::People(layout, out) if !layout.left_out.is_empty() => {
+            RowOutput::People { out, has_header: false, .. } => writeln!(out, "{nothing}"),
+            RowOutput::People { layout, out, .. } if !layout.left_out.is_empty() => {
                 writeln!(out, "{}", not_shown(&layout.left_out))
             }
-            RowOutput::People(..) | RowOutput::Json(_) => Ok(()),
+            RowOutput::People { .. } | RowOutput::Json(_) => Ok(()),
         }
     }
 }

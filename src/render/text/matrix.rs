@@ -51,8 +51,12 @@ pub fn matrix_table(matrix: &Matrix, unit: TrafficUnit, style: &Style) -> String
     for (_, part) in &others {
         let MatrixCell { payload_bytes, wire_bytes, packets, .. } = part.total();
         let (payload, wire, packets) = (bytes(payload_bytes), bytes(wire_bytes), count_of(packets, "packet"));
+        let states = States::of(part.cells.values());
+        let states: Vec<&str> = states.incomplete().map(|(state, _)| state.name()).collect();
+        let coverage = if states.is_empty() { String::new() } else { format!("; coverage {}", states.join(" and ")) };
         let sentence = format!(
-            "traffic of no job: {payload} payload, {wire} on the wire, {packets}; `--by endpoint` shows its senders and receivers"
+            "traffic of no job: {payload} payload, {wire} on the wire, {packets}{coverage}; `--by endpoint` shows its senders and \
+             receivers"
         );
         let _ = writeln!(text, "\n{}", wrap(&sentence, style.width));
     }

@@ -201,8 +201,8 @@ fn records(lines: &mut SummaryLines, coverage: &Coverage) {
             ),
             (
                 coverage.window_overflows,
-                "connection with more PSN gaps than are tracked",
-                "connections with more PSN gaps than are tracked",
+                "connection with more PSN gaps than ibscope tracks",
+                "connections with more PSN gaps than ibscope tracks",
             ),
         ],
     );
@@ -234,6 +234,12 @@ fn sampling(lines: &mut SummaryLines, profile: &Profile, totals: &ProfileTotals<
     let Some(sampling) = profile.sampling else { return };
     lines.put("sampling", &sampling.describe());
     let Some(pair) = &totals.estimators else { return };
+    if sampling.one_in.is_none() {
+        let reason = profile.notes.iter().find_map(|note| note.strip_prefix("no estimates: "));
+        let reason = reason.unwrap_or("the sampling rate is not known");
+        lines.put("estimates", &format!("none, because {reason}; all numbers are those of the sample"));
+        return;
+    }
     let packets = shown(EstimatedSum::PACKETS.estimate(pair), group);
     let wire = shown(EstimatedSum::WIRE_BYTES.estimate(pair), bytes);
     let payload = shown(EstimatedSum::PAYLOAD_BYTES.estimate(pair), bytes);
@@ -325,7 +331,7 @@ fn mpi(lines: &mut SummaryLines, profile: &Profile, totals: &ProfileTotals<'_>) 
 /// The jobs, if there are several, and the queue pairs without a rank.
 fn jobs(lines: &mut SummaryLines, profile: &Profile) {
     if profile.jobs.len() > 1 {
-        lines.put("jobs", &group(profile.jobs.len() as u64));
+        lines.put("jobs", &format!("{}; `rank 2.0` is rank 0 of job 2", group(profile.jobs.len() as u64)));
         for job in profile.jobs.iter().take(MAX_JOBS) {
             let times = job_times_ns(job).map(|(first, last)| {
                 format!(", {} from {}", span(last.saturating_sub(first).unsigned_abs()), utc(first))
@@ -397,6 +403,6 @@ fn rank(rows: &[&RankRow], several: bool, classes: ClassSet) -> String {
         0 => String::new(),
         others => format!(", {} another rank", count_either(others, "names", "name")),
     };
-    let job = if several { format!("job {} ", first.job) } else { String::new() };
-    format!("{job}rank {}{queue_pairs}: {}{against}", first.rank, evidence(first, classes.library()))
+    let job = if several { format!("{}.", first.job) } else { String::new() };
+    format!("rank {job}{}{queue_pairs}: {}{against}", first.rank, evidence(first, classes.library()))
 }

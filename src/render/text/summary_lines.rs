@@ -24,10 +24,14 @@ pub(super) fn rate(lines: &mut SummaryLines, profile: &Profile) {
     if sum == 0 {
         return;
     }
+    // The line `time` has the time of all packets.
+    let over = rates
+        .own_length_ns()
+        .map_or_else(String::new, |ns| format!(" over {} of data traffic", span(ns.unsigned_abs())));
     lines.put(
         "rate",
         &format!(
-            "mean {} on the wire; peak {} over {}, at {} s",
+            "mean {} on the wire{over}; peak {} over {}, at {} s",
             bytes_per_second(rates.mean(sum)),
             bytes_per_second(rates.peak(peak)),
             duration(rates.window_ns),

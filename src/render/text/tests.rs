@@ -30,6 +30,7 @@ fn connection(src: u16, dst: u16, traffic: Traffic) -> ConnectionRow {
         coverage: PairCoverage::default(),
         sampled: None,
         paths: smallvec::SmallVec::default(),
+        is_at_both_ports: None,
     }
 }
 
@@ -223,8 +224,8 @@ MPI bytes (point-to-point) by rank in KiB, row = sender, column = receiver
  1 → 0               6      6 000          9 000      12 000       30  incomplete
  0 → 1               4      4 000          6 000       8 000       20  complete
 
-traffic of no job: 14.6 KiB payload, 19.5 KiB on the wire, 50 packets; `--by
-endpoint` shows its senders and receivers
+traffic of no job: 14.6 KiB payload, 19.5 KiB on the wire, 50 packets; coverage
+unknown; `--by endpoint` shows its senders and receivers
 
 Messages and MPI bytes count the selected traffic (p2p); payload, wire bytes and
 packets count all traffic of the pair.
@@ -304,12 +305,12 @@ fn ranks_on_one_node_are_not_on_the_wire() {
 fn the_summary_lists_jobs_and_what_is_missing() {
     let text = summary(&two_jobs(), &PLAIN);
     for line in [
-        "jobs          2",
+        "jobs          2; `rank 2.0` is rank 0 of job 2",
         "              job 1: Open MPI UCX rc_verbs, 2 ranks, 1.000 ms from 1970-01-01T00:00:00.000000Z",
         "              job 2 (Slurm 4711): Open MPI UCX rc_verbs, 2 ranks, 1.000 ms from 1970-01-01T00:00:00.000000Z",
         "unassigned    1 queue pair with MPI traffic has no rank; `ibscope ranks` lists the reasons",
         "coverage      of 3 pairs: 1 incomplete, 1 unknown; `ibscope matrix` marks them",
-        "              9: job 1 rank 0 (queue pair 0xa): from MPI messages; job 2 rank 0 (queue pair 0x14): from MPI messages",
+        "              9: rank 1.0 (queue pair 0xa): from MPI messages; rank 2.0 (queue pair 0x14): from MPI messages",
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }

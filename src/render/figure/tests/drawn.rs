@@ -259,6 +259,7 @@ fn two_phases() -> Profile {
         coverage: PairCoverage::default(),
         sampled: None,
         paths: smallvec::SmallVec::default(),
+        is_at_both_ports: None,
     };
     let row = |bin: i64, connection, bytes| TimelineRow {
         time_ns: bin * 100_000_000,
